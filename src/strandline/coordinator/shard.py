@@ -83,16 +83,15 @@ class Shard(Generic[M]):
         types: RecordTypes,
         clock: Clock,
         settings: ShardSettings,
-        perform: Callable[[object], None] | None = None,
     ) -> None:
-        """`perform` carries out the effects of decisions whose records are committed."""
         self.topic_partition = topic_partition
         self.machine = machine
         self._log = log
         self._types = types
         self._clock = clock
         self._settings = settings
-        self._perform = perform
+        self.perform: Callable[[object], None] | None = None
+        """Carries out the effects of decisions whose records are committed."""
         self._unavailable: KafkaError | None = KafkaError(
             ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, f"{topic_partition} is being loaded"
         )
@@ -110,6 +109,10 @@ class Shard(Generic[M]):
     @property
     def leader_epoch(self) -> int:
         return self._log.leader_epoch
+
+    @property
+    def is_active(self) -> bool:
+        return self._unavailable is None
 
     @property
     def is_loading(self) -> bool:
@@ -377,8 +380,8 @@ class Shard(Generic[M]):
         elif waiting.future is not None and waiting.response is not _PARKED and not waiting.future.done():
             waiting.future.set_result(waiting.response)
         for effect in waiting.effects:
-            if self._perform is not None and self._unavailable is None:
-                self._perform(effect)
+            if self.perform is not None and self._unavailable is None:
+                self.perform(effect)
         for completion in waiting.completed:
             parked = self._parked.get(completion.token)
             if parked is not None and not parked.done():

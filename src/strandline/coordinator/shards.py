@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Coroutine
+from functools import partial
 from typing import Any, Generic
 
 from strandline.coordinator.log_port import CoordinatorLog
@@ -36,9 +37,11 @@ class Shards(Generic[M]):
         settings: ShardSettings,
         tasks: TaskGroup,
         on_loaded: Callable[[Shard[M]], Coroutine[Any, Any, None]] | None = None,
+        perform: Callable[[Shard[M], object], None] | None = None,
     ) -> None:
         """`make_machine` gets the partition and its leader epoch; `partition_count` is None while there is no topic;
-        `on_loaded` is called with each shard that starts to serve."""
+        `on_loaded` is called with each shard that starts to serve; `perform` carries out the effects of a shard's
+        decisions once their records are committed."""
         self.topic = topic
         self._types = types
         self._make_machine = make_machine
@@ -48,6 +51,7 @@ class Shards(Generic[M]):
         self._settings = settings
         self._tasks = tasks
         self._on_loaded = on_loaded
+        self._perform = perform
         # None: this broker leads the partition, and its log is being opened.
         self._shards: dict[int, Shard[M] | None] = {}
         self._leader_epochs: dict[int, int] = {}
@@ -117,6 +121,8 @@ class Shards(Generic[M]):
                 return
             machine = self._make_machine(partition, leader_epoch)
             shard = Shard(topic_partition, log, machine, self._types, self._clock, self._settings)
+            if self._perform is not None:
+                shard.perform = partial(self._perform, shard)
             self._shards[partition] = shard
             started_ms = self._clock.now_ms()
             await shard.load()

@@ -10,6 +10,7 @@ import msgspec
 
 from strandline.coordinator.groups import GroupMachine
 from strandline.coordinator.shards import Shards
+from strandline.coordinator.transaction.machine import TransactionMachine
 from strandline.metadata.effective_configs import BrokerLayers
 from strandline.metadata.image import Image
 from strandline.metadata.views import View
@@ -126,6 +127,9 @@ class BrokerContext(NodeContext, kw_only=True):
     fetch_sessions: FetchSessionCache
     log_directories: Callable[[], list[LogDirectoryInfo]]
     groups: Shards[GroupMachine]
+    transactions: Shards[TransactionMachine]
+    call_broker: Callable[[int, Message], Awaitable[Message]]
+    """Sends a request to another broker and returns its response. Raises KafkaError or OSError when there is none."""
     lost_leaders: LostLeaders = msgspec.field(default_factory=LostLeaders)
     serving: asyncio.Event = msgspec.field(default_factory=asyncio.Event)
     """Set once the controller has unfenced this broker. Earlier requests wait for it."""

@@ -1,13 +1,14 @@
-"""FindCoordinator (10), versions 0-6, for groups. Left out: share groups. Transactions come with their coordinator.
+"""FindCoordinator (10), versions 0-6, for groups and transactions. Left out: share groups.
 
-The coordinator of a group is the leader of one partition of `__consumer_offsets`, which is created on first use.
+The coordinator of a group or transactional id is the leader of one partition of an internal topic, which is created on
+first use.
 """
 
 from __future__ import annotations
 
 from typing import Final
 
-from strandline.coordinator.partitioning import GROUP_TOPIC, partition_for
+from strandline.coordinator.partitioning import GROUP_TOPIC, TRANSACTION_TOPIC, partition_for
 from strandline.handlers.context import BrokerContext, Call
 from strandline.handlers.internal_topics import ensure_internal_topic
 from strandline.handlers.reachable_leaders import LeaderAddress, leader_addresses
@@ -50,7 +51,7 @@ async def handle_find_coordinator(
 async def _find(broker: BrokerContext, call: Call, kind: int, key: str) -> Coordinator:
     try:
         _check(call, kind, key)
-        leader = await _group_coordinator(broker, call, key)
+        leader = await _coordinator(broker, call, GROUP_TOPIC if kind == _GROUP else TRANSACTION_TOPIC, key)
     except KafkaError as error:
         return Coordinator(
             key=key, node_id=-1, host="", port=-1, error_code=error.code, error_message=error.why or None
@@ -64,16 +65,15 @@ def _check(call: Call, kind: int, key: str) -> None:
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"there is no coordinator type {kind} in version {call.version}")
     if kind == _SHARE_PARTITION and key.count(":") < 2:
         raise KafkaError(ErrorCode.INVALID_REQUEST, "the key of a share partition is group:topic id:partition")
-    if kind != _GROUP:
-        what = "transactions are" if kind == _TRANSACTION else "share groups are"
-        raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, f"{what} not served by this release")
+    if kind == _SHARE_PARTITION:
+        raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, "share groups are not served by this release")
 
 
-async def _group_coordinator(broker: BrokerContext, call: Call, group_id: str) -> LeaderAddress:
-    await ensure_internal_topic(broker, call, GROUP_TOPIC)
-    topic = broker.view.topic(GROUP_TOPIC)
-    info = None if topic is None else broker.view.partition(topic.id, partition_for(group_id, topic.partition_count))
+async def _coordinator(broker: BrokerContext, call: Call, internal_topic: str, key: str) -> LeaderAddress:
+    await ensure_internal_topic(broker, call, internal_topic)
+    topic = broker.view.topic(internal_topic)
+    info = None if topic is None else broker.view.partition(topic.id, partition_for(key, topic.partition_count))
     addresses = [] if info is None else leader_addresses(broker, call.listener, [info.leader])
     if not addresses:
-        raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, f"the coordinator of {group_id!r} has no leader now")
+        raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, f"the coordinator of {key!r} has no leader now")
     return addresses[0]

@@ -1,7 +1,7 @@
-"""Produce (0), versions 3-13. Left out: transactional batches. They are rejected until there is a transaction
-coordinator, because nothing could end the transaction that they begin.
+"""Produce (0), versions 3-13.
 
 The hot path: no step per record, one append per partition, and no wait unless the high watermark has to rise first.
+Only the first transactional batch of a producer in a partition waits for the transaction coordinator.
 """
 
 from __future__ import annotations
@@ -13,7 +13,9 @@ from typing import Any
 import msgspec
 
 from strandline.handlers.context import BrokerContext, Call
+from strandline.handlers.ongoing_transactions import NotConfirmed
 from strandline.handlers.reachable_leaders import election_decided, leader_addresses
+from strandline.handlers.transactional_produce import ConfirmedTransactions, is_transactional
 from strandline.log.appending import Appended
 from strandline.log.partition_log import PartitionLog
 from strandline.log.validation import InvalidRecords, Validated, is_heavy, validate
@@ -30,7 +32,6 @@ from strandline.protocol.messages.produce import (
     TopicProduceData,
     TopicProduceResponse,
 )
-from strandline.records.batch import ATTRIBUTES_AT, HEADER_SIZE, MAGIC, MAGIC_AT, TRANSACTIONAL
 from strandline.replication.leader import Leader
 from strandline.replication.partition import Partition
 from strandline.runtime.tasks import YieldCounter, yield_to_loop
@@ -69,15 +70,17 @@ async def handle_produce(broker: BrokerContext, call: Call, request: ProduceRequ
         return produce_error(
             request, call.version, ErrorCode.INVALID_REQUIRED_ACKS, f"acks must be -1, 0 or 1, not {request.acks}"
         )
-    transactional = _has_transactional_records(request)
-    if transactional and request.transactional_id is None:
-        return produce_error(
-            request,
-            call.version,
-            ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
-            "transactional records come without a transactional id",
-        )
-    appends = _Appends(broker, call, request, transactional)
+    confirmed: ConfirmedTransactions | None = None
+    if _has_transactional_records(request):
+        if request.transactional_id is None:
+            return produce_error(
+                request,
+                call.version,
+                ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+                "transactional records come without a transactional id",
+            )
+        confirmed = await ConfirmedTransactions.of(broker, call, request)
+    appends = _Appends(broker, call, request, confirmed)
     topics: list[TopicProduceResponse] = []
     yields = YieldCounter(call)
     for topic in request.topic_data:
@@ -109,15 +112,9 @@ async def handle_produce(broker: BrokerContext, call: Call, request: ProduceRequ
 def _has_transactional_records(request: ProduceRequest) -> bool:
     for topic in request.topic_data:
         for data in topic.partition_data:
-            if _is_transactional(data.records):
+            if is_transactional(data.records):
                 return True
     return False
-
-
-def _is_transactional(records: Any) -> bool:
-    if records is None or len(records) < HEADER_SIZE or records[MAGIC_AT] != MAGIC:
-        return False
-    return bool(records[ATTRIBUTES_AT + 1] & TRANSACTIONAL)
 
 
 class _Appends:
@@ -131,22 +128,24 @@ class _Appends:
         "_by_id",
         "_call",
         "_clock",
+        "_confirmed",
         "_now_ms",
         "_offload",
         "_partitions",
-        "_transactional",
         "_version",
         "_wall_ms",
         "failed",
         "unacknowledged",
     )
 
-    def __init__(self, broker: BrokerContext, call: Call, request: ProduceRequest, transactional: bool) -> None:
+    def __init__(
+        self, broker: BrokerContext, call: Call, request: ProduceRequest, confirmed: ConfirmedTransactions | None
+    ) -> None:
         self._call = call
         self._version = call.version
         self._acks = request.acks
         self._by_id = call.version >= 13
-        self._transactional = transactional
+        self._confirmed = confirmed
         self._partitions = broker.partitions
         self._clock = broker.world.clock
         self._offload = broker.world.offload
@@ -177,6 +176,8 @@ class _Appends:
                     work = partial(validate, records, settings, wall_ms=wall_ms, api_version=self._version)
                     return _Blocked(log, self._offload.run(work))
                 validated = validate(records, settings, wall_ms=wall_ms, api_version=self._version)
+            if self._confirmed is not None:
+                self._confirmed.check(partition.topic_partition, log, validated.header)
             appended = partition.append_as_leader(validated, wall_ms=self._wall_ms, now_ms=self._now_ms)
         except KafkaError as error:
             return self._error(data, error, log)
@@ -211,8 +212,6 @@ class _Appends:
         records = data.records
         if records is None:
             raise KafkaError(ErrorCode.INVALID_RECORD, "there is no record batch for this partition")
-        if self._transactional and _is_transactional(records):
-            raise KafkaError(ErrorCode.INVALID_TXN_STATE, "transactions are not served by this release")
         return records if type(records) is memoryview else memoryview(records)  # type: ignore[arg-type]
 
     def _appended(
@@ -236,7 +235,7 @@ class _Appends:
         response = PartitionProduceResponse(index=data.index, base_offset=-1, log_append_time_ms=-1)
         response.error_code = error.code
         response.error_message = error.why or None
-        if log is not None and error.code not in _WITHOUT_LOG_START:
+        if log is not None and error.code not in _WITHOUT_LOG_START and not isinstance(error, NotConfirmed):
             response.log_start_offset = log.log_start_offset
         if isinstance(error, InvalidRecords):
             response.record_errors = [

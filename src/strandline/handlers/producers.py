@@ -1,10 +1,9 @@
-"""InitProducerId (22) for idempotent producers, and DescribeProducers (61). Left out: transactional ids; without a
-transaction coordinator they are rejected with COORDINATOR_NOT_AVAILABLE.
-"""
+"""InitProducerId (22), and DescribeProducers (61), which every replica of a partition answers."""
 
 from __future__ import annotations
 
 from strandline.handlers.context import BrokerContext, Call
+from strandline.handlers.transactions import init_transactional_producer
 from strandline.model.errors import ErrorCode, KafkaError
 from strandline.model.ids import ZERO_UUID
 from strandline.model.topic_names import check_topic_name
@@ -28,7 +27,7 @@ async def handle_init_producer_id(
     if request.transactional_id == "":
         raise KafkaError(ErrorCode.INVALID_REQUEST, "a transactional id may not be empty")
     if request.transactional_id is not None:
-        raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, "transactions are not served by this release")
+        return await init_transactional_producer(broker, call, request)
     call.park()
     return InitProducerIdResponse(producer_id=await broker.producer_ids.next(), producer_epoch=0)
 

@@ -82,6 +82,16 @@ from strandline.handlers.tokens import (
     handle_renew_delegation_token,
 )
 from strandline.handlers.topics import handle_delete_records, handle_describe_topic_partitions
+from strandline.handlers.transaction_markers import handle_write_txn_markers, write_txn_markers_error
+from strandline.handlers.transactional_offsets import handle_txn_offset_commit
+from strandline.handlers.transactions import (
+    add_partitions_to_txn_error,
+    handle_add_offsets_to_txn,
+    handle_add_partitions_to_txn,
+    handle_describe_transactions,
+    handle_end_txn,
+    handle_list_transactions,
+)
 from strandline.protocol.apis import API, Api, ApiKey
 from strandline.protocol.types import Message
 
@@ -144,6 +154,15 @@ _ROWS: Final = (
         error_fields={"producer_id": -1, "producer_epoch": -1},
     ),
     _row(ApiKey.OFFSET_FOR_LEADER_EPOCH, broker=handle_offset_for_leader_epoch),
+    _row(
+        ApiKey.ADD_PARTITIONS_TO_TXN,
+        broker=handle_add_partitions_to_txn,
+        error_response=add_partitions_to_txn_error,
+    ),
+    _row(ApiKey.ADD_OFFSETS_TO_TXN, broker=handle_add_offsets_to_txn),
+    _row(ApiKey.END_TXN, broker=handle_end_txn),
+    _row(ApiKey.WRITE_TXN_MARKERS, broker=handle_write_txn_markers, error_response=write_txn_markers_error),
+    _row(ApiKey.TXN_OFFSET_COMMIT, broker=handle_txn_offset_commit),
     _row(ApiKey.DESCRIBE_ACLS, broker=handle_describe_acls, controller=handle_describe_acls),
     _row(ApiKey.CREATE_ACLS, decided_by=Controller.create_acls, error_response=error_responses.create_acls_error),
     _row(ApiKey.DELETE_ACLS, decided_by=Controller.delete_acls, error_response=error_responses.delete_acls_error),
@@ -210,6 +229,8 @@ _ROWS: Final = (
     _row(ApiKey.BROKER_REGISTRATION, decided_by=Controller.register_broker),
     _row(ApiKey.BROKER_HEARTBEAT, controller=handle_broker_heartbeat, decided_by=Controller.broker_heartbeat),
     _row(ApiKey.UNREGISTER_BROKER, decided_by=Controller.unregister_broker),
+    _row(ApiKey.DESCRIBE_TRANSACTIONS, broker=handle_describe_transactions),
+    _row(ApiKey.LIST_TRANSACTIONS, broker=handle_list_transactions),
     _row(ApiKey.ALLOCATE_PRODUCER_IDS, decided_by=Controller.allocate_producer_ids),
     _row(ApiKey.CONTROLLER_REGISTRATION, decided_by=Controller.register_controller),
     _row(ApiKey.ASSIGN_REPLICAS_TO_DIRS, decided_by=Controller.assign_replicas_to_dirs),

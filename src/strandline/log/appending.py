@@ -156,7 +156,7 @@ class AppendableLog:
 
     def _check_coordinator_batch(self, data: memoryview, header: BatchHeader) -> None:
         if not header.attributes & CONTROL:
-            self._producers.check_transaction(header)
+            self._producers.check_coordinator_batch(header)
         elif (marker := read_marker(data)) is not None:
             self._producers.check_marker(header, marker.coordinator_epoch)
 

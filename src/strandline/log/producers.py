@@ -79,6 +79,15 @@ class ProducerState(msgspec.Struct):
             self.producer_epoch = producer_epoch
 
 
+class Verification(msgspec.Struct, eq=False):
+    """A transaction of a producer that the transaction coordinator is asked to confirm before the first append.
+    Compared by identity: a marker removes it, and a later one is another (KIP-890)."""
+
+    producer_epoch: int
+    lowest_sequence: int
+    """Of the batches that wait: none may be appended before the one with it."""
+
+
 class Marker(msgspec.Struct, frozen=True):
     """The content of a transaction marker."""
 
@@ -96,7 +105,7 @@ class CompletedTransaction(msgspec.Struct, frozen=True):
 class ProducerStates:
     """All producers of one log. `map_end_offset` is the offset up to which a snapshot or a replay covers the log."""
 
-    __slots__ = ("_completed", "_open", "_states", "map_end_offset")
+    __slots__ = ("_completed", "_open", "_states", "_verifications", "map_end_offset")
 
     def __init__(self, map_end_offset: int = 0) -> None:
         self.map_end_offset = map_end_offset
@@ -105,6 +114,8 @@ class ProducerStates:
         """First offset -> producer id of open transactions, ascending."""
         self._completed: dict[int, int] = {}
         """First offset -> marker offset of transactions whose marker is not below the high watermark."""
+        self._verifications: dict[int, Verification] = {}
+        """By producer id; not part of the log's state."""
 
     def __len__(self) -> int:
         return len(self._states)
@@ -114,6 +125,21 @@ class ProducerStates:
 
     def all(self) -> list[ProducerState]:
         return list(self._states.values())
+
+    def has_open_transaction(self, producer_id: int, producer_epoch: int) -> bool:
+        state = self._states.get(producer_id)
+        return state is not None and state.transaction_first_offset >= 0 and state.producer_epoch == producer_epoch
+
+    def verification(self, producer_id: int) -> Verification | None:
+        return self._verifications.get(producer_id)
+
+    def start_verification(self, producer_id: int, producer_epoch: int, sequence: int) -> Verification:
+        """Shared by all batches of this producer epoch that wait."""
+        known = self._verifications.get(producer_id)
+        if known is None or known.producer_epoch < producer_epoch:
+            known = self._verifications[producer_id] = Verification(producer_epoch, sequence)
+        known.lowest_sequence = min(known.lowest_sequence, sequence)
+        return known
 
     def check(self, header: BatchHeader) -> SentBatch | None:
         """Checks a client's batch before its append; returns the original of a duplicate. Raises KafkaError."""
@@ -147,6 +173,16 @@ class ProducerStates:
         if state.transaction_first_offset >= 0:
             self.check_transaction(header)
         return None
+
+    def check_coordinator_batch(self, header: BatchHeader) -> None:
+        """Before offsets of a transaction are appended: they have no sequences."""
+        state = self._states.get(header.producer_id)
+        if state is not None and header.producer_epoch < state.producer_epoch:
+            raise KafkaError(
+                ErrorCode.INVALID_PRODUCER_EPOCH,
+                f"producer {header.producer_id} has epoch {header.producer_epoch}, the last was {state.producer_epoch}",
+            )
+        self.check_transaction(header)
 
     def check_transaction(self, header: BatchHeader) -> None:
         state = self._states.get(header.producer_id)
@@ -189,6 +225,7 @@ class ProducerStates:
         if attributes & 0x10 and state.transaction_first_offset < 0:
             state.transaction_first_offset = base_offset
             self._open[base_offset] = producer_id
+            self._verifications.pop(producer_id, None)
 
     def replay_marker(
         self, header: BatchHeader, base_offset: int, *, aborted: bool, coordinator_epoch: int, seen_ms: int
@@ -197,6 +234,7 @@ class ProducerStates:
         state = self._states.get(header.producer_id)
         if state is None:
             state = self._states[header.producer_id] = ProducerState(header.producer_id, header.producer_epoch)
+        self._verifications.pop(header.producer_id, None)
         state.move_to_epoch(header.producer_epoch)
         state.coordinator_epoch = coordinator_epoch
         state.last_timestamp = header.max_timestamp
@@ -256,6 +294,7 @@ class ProducerStates:
         ]
         for producer_id in expired:
             del self._states[producer_id]
+            self._verifications.pop(producer_id, None)
         return len(expired)
 
     def adopt(self, other: ProducerStates) -> None:
@@ -264,6 +303,7 @@ class ProducerStates:
         self._states = other._states
         self._open = other._open
         self._completed = other._completed
+        self._verifications = other._verifications
 
 
 def read_marker(batch: memoryview) -> Marker | None:

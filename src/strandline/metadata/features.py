@@ -19,6 +19,7 @@ from strandline.protocol.types import Message
 
 ELIGIBLE_LEADER_REPLICAS: Final = "eligible.leader.replicas.version"
 KRAFT_VERSION: Final = "kraft.version"
+TRANSACTION_VERSION: Final = "transaction.version"
 
 SUPPORTED_FEATURES: Final[dict[str, tuple[int, int]]] = {
     ELIGIBLE_LEADER_REPLICAS: (0, 1),
@@ -27,7 +28,7 @@ SUPPORTED_FEATURES: Final[dict[str, tuple[int, int]]] = {
     METADATA_VERSION: (MINIMUM_METADATA_VERSION, LATEST_METADATA_VERSION),
     "share.version": (0, 1),
     "streams.version": (0, 1),
-    "transaction.version": (0, 2),
+    TRANSACTION_VERSION: (0, 2),
 }
 """(lowest, highest) level that can be read."""
 
@@ -35,11 +36,14 @@ SERVED_FEATURES: Final[dict[str, int]] = {
     ELIGIBLE_LEADER_REPLICAS: 1,
     KRAFT_VERSION: 1,
     METADATA_VERSION: LATEST_METADATA_VERSION,
+    TRANSACTION_VERSION: 2,
 }
 """The highest level that is finalized here; a feature not listed stays at 0."""
 
 # From this level on, a new cluster enables eligible leader replicas by default.
 _ELR_BY_DEFAULT_SINCE: Final = 26
+# From this level on (4.0-IV2), a new cluster uses transactions of version 2 (KIP-890).
+_TRANSACTIONS_V2_SINCE: Final = 24
 
 
 def bootstrap_records(metadata_version: int = LATEST_METADATA_VERSION) -> list[Message]:
@@ -47,4 +51,6 @@ def bootstrap_records(metadata_version: int = LATEST_METADATA_VERSION) -> list[M
     records: list[Message] = [FeatureLevelRecord(name=METADATA_VERSION, feature_level=metadata_version)]
     if metadata_version >= _ELR_BY_DEFAULT_SINCE:
         records.append(FeatureLevelRecord(name=ELIGIBLE_LEADER_REPLICAS, feature_level=1))
+    if metadata_version >= _TRANSACTIONS_V2_SINCE:
+        records.append(FeatureLevelRecord(name=TRANSACTION_VERSION, feature_level=2))
     return records

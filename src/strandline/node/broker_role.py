@@ -15,12 +15,13 @@ from typing import Final
 
 from strandline.client.peers import Peers
 from strandline.handlers.context import BrokerContext, LogDirectoryInfo
+from strandline.handlers.transaction_markers import write_markers
 from strandline.log import maintenance
 from strandline.log.partition_log import PartitionLog
 from strandline.log.settings import LogSettings
 from strandline.log.store import LogStore
 from strandline.metadata.replica_metrics import ReplicaMetrics
-from strandline.model.errors import KafkaError, NodeFault
+from strandline.model.errors import ErrorCode, KafkaError, NodeFault
 from strandline.model.ids import METADATA_TOPIC, TopicPartition, Uuid
 from strandline.node.controller_channel import ControllerChannel
 from strandline.node.coordinators import BrokerCoordinators
@@ -38,6 +39,8 @@ from strandline.protocol.messages.quorum import (
     DescribeQuorumRequestTopicData,
     DescribeQuorumResponse,
 )
+from strandline.protocol.messages.transactions import WriteTxnMarkersRequest, WriteTxnMarkersResponse
+from strandline.protocol.types import Message
 from strandline.replication.broker_replication import BrokerReplication
 from strandline.replication.compaction_scheduler import CompactionScheduler
 from strandline.replication.fetch_sessions import FetchSessionCache
@@ -69,6 +72,7 @@ class BrokerRole:
         self._channel = channel
         self._on_config_changed = on_config_changed
         self._lifecycle: BrokerLifecycle | None = None
+        self._listener = next(each.name for each in node.config.listeners if each.inter_broker)
         self._logs = HostedLogs(store, node.world)
         self._assignments = DirectoryAssignments(node.node_id, lambda: self.broker_epoch, node.image, channel.send)
         world, configs = node.world, node.dynamic_config
@@ -98,9 +102,10 @@ class BrokerRole:
             store,
             fetch_peers,
             world,
-            ReplicationSettings.of(configs.get, next(each.name for each in node.config.listeners if each.inter_broker)),
+            ReplicationSettings.of(configs.get, self._listener),
         )
-        self._coordinators = BrokerCoordinators(node, self._partitions)
+        self._peers = fetch_peers
+        self._coordinators = BrokerCoordinators(node, self._partitions, self._send_markers)
         self._publisher = MetadataPublisher(
             node.node_id,
             node.image,
@@ -136,7 +141,23 @@ class BrokerRole:
             log_directories=partial(describe_directories, self._store),
             groups=self._coordinators.groups,
             lost_leaders=self._replication.lost_leaders,
+            transactions=self._coordinators.transactions,
+            call_broker=self._call_broker,
         )
+
+    async def _call_broker(self, broker_id: int, request: Message) -> Message:
+        endpoint = self._partitions.brokers.endpoint(self._listener, broker_id)
+        if endpoint is None:
+            raise KafkaError(ErrorCode.BROKER_NOT_AVAILABLE, f"broker {broker_id} has no endpoint")
+        timeout_ms = self._node.config.integer("request.timeout.ms")
+        return await self._peers.call(endpoint, request, timeout_ms=timeout_ms)
+
+    async def _send_markers(self, broker_id: int, request: WriteTxnMarkersRequest) -> WriteTxnMarkersResponse:
+        if broker_id == self._node.node_id:
+            return await write_markers(self.broker, request)
+        response = await self._call_broker(broker_id, request)
+        assert isinstance(response, WriteTxnMarkersResponse)
+        return response
 
     async def _open_log(
         self, topic_partition: TopicPartition, topic_id: Uuid, settings: LogSettings, directory_id: Uuid | None

@@ -5,18 +5,23 @@ Built by `node/broker_role`; `node/publisher` reports metadata changes. `LeaderL
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
-from typing import Final
+from typing import Any, Final
 
 from strandline.coordinator.group_counts import GroupCounts
 from strandline.coordinator.group_metrics import register_group_metrics
 from strandline.coordinator.groups import GroupMachine
+from strandline.coordinator.markers import MarkerWriter, Send
 from strandline.coordinator.offset_requests import delete_offsets_of_former_topics, delete_offsets_of_topics
-from strandline.coordinator.partitioning import GROUP_TOPIC
-from strandline.coordinator.records import GROUP_RECORDS
+from strandline.coordinator.partitioning import GROUP_TOPIC, TRANSACTION_TOPIC
+from strandline.coordinator.records import GROUP_RECORDS, TRANSACTION_RECORDS
 from strandline.coordinator.settings import GroupSettings
 from strandline.coordinator.shard import Shard, ShardSettings
 from strandline.coordinator.shards import Shards
+from strandline.coordinator.transaction.ending import RetryCompletion, WriteMarkers, complete
+from strandline.coordinator.transaction.machine import TransactionMachine
+from strandline.coordinator.transaction.store import TransactionSettings
 from strandline.log.cold_reads import ColdRead
 from strandline.log.partition_log import PartitionLog
 from strandline.log.validation import Origin, validate
@@ -35,6 +40,7 @@ from strandline.runtime.world import World
 # With Kafka's `-1` a batch is appended as soon as the one before it is replicated, at the latest after this.
 _ADAPTIVE_LINGER_MS: Final = 5
 _GROUPS_PER_YIELD: Final = 100
+_COMPLETION_RETRY_MS: Final = 100
 
 
 class LeaderLog:
@@ -94,11 +100,12 @@ def _next_offset(data: memoryview) -> int:
 
 
 class BrokerCoordinators:
-    def __init__(self, node: NodeResources, partitions: PartitionTable) -> None:
+    def __init__(self, node: NodeResources, partitions: PartitionTable, send_markers: Send) -> None:
         self._node = node
         self._partitions = partitions
         self._group_counts = GroupCounts()
         self._group_settings = GroupSettings.of(node.dynamic_config.get)
+        self._markers = MarkerWriter(self._leader_of, send_markers, node.tasks)
         config = node.config
         linger_ms = config.integer("group.coordinator.append.linger.ms")
         settings = ShardSettings(
@@ -117,6 +124,17 @@ class BrokerCoordinators:
             self._on_groups_loaded,
         )
         register_group_metrics(node.metrics, self.groups, self._group_counts)
+        self.transactions: Shards[TransactionMachine] = Shards(
+            TRANSACTION_TOPIC,
+            TRANSACTION_RECORDS,
+            lambda partition, leader_epoch: TransactionMachine(self._transaction_settings, leader_epoch),
+            self._open_log,
+            lambda: self._partition_count(TRANSACTION_TOPIC),
+            node.world.clock,
+            ShardSettings(append_linger_ms=_ADAPTIVE_LINGER_MS, write_timeout_ms=config.integer("request.timeout.ms")),
+            node.tasks,
+            perform=self._end_transaction,
+        )
 
     def on_metadata(self, changes: Changes) -> None:
         if changes.broker_config or changes.default_broker_config:
@@ -126,6 +144,8 @@ class BrokerCoordinators:
         for delta in changes.dropped:
             if delta.topic == GROUP_TOPIC:
                 self.groups.on_resigned(delta.partition)
+            elif delta.topic == TRANSACTION_TOPIC:
+                self.transactions.on_resigned(delta.partition)
         deleted = {topic.name: topic.id for topic in changes.topics_deleted}
         if deleted:
             for shard in self.groups.active():
@@ -146,14 +166,53 @@ class BrokerCoordinators:
 
     def unload(self) -> None:
         self.groups.unload_all()
+        self.transactions.unload_all()
 
     def _on_leadership(self, delta: PartitionDelta) -> None:
-        if delta.topic != GROUP_TOPIC or delta.new is None:
+        if delta.new is None:
+            return
+        shards: Shards[Any]
+        if delta.topic == GROUP_TOPIC:
+            shards = self.groups
+        elif delta.topic == TRANSACTION_TOPIC:
+            shards = self.transactions
+        else:
             return
         if delta.new.leader == self._node.node_id:
-            self.groups.on_elected(delta.partition, delta.new.leader_epoch)
+            shards.on_elected(delta.partition, delta.new.leader_epoch)
         else:
-            self.groups.on_resigned(delta.partition)
+            shards.on_resigned(delta.partition)
+
+    def _end_transaction(self, shard: Shard[TransactionMachine], effect: object) -> None:
+        """Carries out an effect of the transaction machine."""
+
+        def complete_transaction() -> None:
+            shard.apply(lambda machine, now: complete(machine.transactions, markers, now))
+
+        if isinstance(effect, WriteMarkers):
+            markers = effect
+            self._markers.write(effect, complete_transaction, lambda: shard.is_active)
+        else:
+            assert isinstance(effect, RetryCompletion), effect
+            markers = effect.markers
+            asyncio.get_running_loop().call_later(_COMPLETION_RETRY_MS / 1000, complete_transaction)
+
+    def _leader_of(self, partition: TopicPartition) -> int | None:
+        """As `coordinator.markers` wants it: a broker that is fenced does not count."""
+        view = self._node.image.committed
+        topic = view.topic(partition.topic)
+        info = None if topic is None else view.partition(topic.id, partition.partition)
+        return None if info is None else info.leader
+
+    def _transaction_settings(self) -> TransactionSettings:
+        get = self._node.dynamic_config.get
+        return TransactionSettings(
+            max_timeout_ms=get("transaction.max.timeout.ms"),
+            abort_timed_out_interval_ms=get("transaction.abort.timed.out.transaction.cleanup.interval.ms"),
+            transactional_id_expiration_ms=get("transactional.id.expiration.ms"),
+            remove_expired_interval_ms=get("transaction.remove.expired.transaction.cleanup.interval.ms"),
+            transaction_version=self._node.image.committed.features().get("transaction.version", 0),
+        )
 
     def _partition_count(self, topic: str) -> int | None:
         info = self._node.image.committed.topic(topic)
@@ -166,5 +225,8 @@ class BrokerCoordinators:
         partition = self._partitions.find(topic_partition.topic, ZERO_UUID, topic_partition.partition)
         log = await partition.ready()
         leader = partition.leading(leader_epoch)
-        read_bytes = self._node.config.integer("offsets.load.buffer.size")
+        is_group = topic_partition.topic == GROUP_TOPIC
+        read_bytes = self._node.config.integer(
+            "offsets.load.buffer.size" if is_group else "transaction.state.log.load.buffer.size"
+        )
         return LeaderLog(partition, leader, log, self._node.world, read_bytes)

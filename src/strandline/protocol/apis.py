@@ -170,7 +170,6 @@ class Api(msgspec.Struct, frozen=True, dict=True):
 BROKER, CONTROLLER, BOTH = Listener.BROKER, Listener.CONTROLLER, Listener.BOTH
 
 GROUPS: Final = "comes with group coordinators"
-TRANSACTIONS: Final = "comes with transactions"
 SECURITY: Final = "comes with security"
 DIRECTORIES: Final = "comes with moving replicas between log directories"
 TELEMETRY: Final = "needs a telemetry receiver, which does not exist"
@@ -230,11 +229,11 @@ _TABLE: Final = (
     # Kafka still marks version 6 (two-phase commit, KIP-939) as unstable.
     _api(22, "InitProducerId", "producers", (0, 6), 2, BROKER, stable_version=5),
     _api(23, "OffsetForLeaderEpoch", "epochs", (2, 4), 4, BROKER),
-    _api(24, "AddPartitionsToTxn", "transactions", (0, 5), 3, BROKER, not_served=TRANSACTIONS),
-    _api(25, "AddOffsetsToTxn", "transactions", (0, 4), 3, BROKER, not_served=TRANSACTIONS),
-    _api(26, "EndTxn", "transactions", (0, 5), 3, BROKER, not_served=TRANSACTIONS),
-    _api(27, "WriteTxnMarkers", "transactions", (1, 2), 1, BROKER, not_served=TRANSACTIONS),
-    _api(28, "TxnOffsetCommit", "transactions", (0, 5), 3, BROKER, not_served=TRANSACTIONS),
+    _api(24, "AddPartitionsToTxn", "transactions", (0, 5), 3, BROKER),
+    _api(25, "AddOffsetsToTxn", "transactions", (0, 4), 3, BROKER),
+    _api(26, "EndTxn", "transactions", (0, 5), 3, BROKER),
+    _api(27, "WriteTxnMarkers", "transactions", (1, 2), 1, BROKER),
+    _api(28, "TxnOffsetCommit", "transactions", (0, 5), 3, BROKER),
     _api(29, "DescribeAcls", "acls", (1, 3), 2, BOTH),
     _api(30, "CreateAcls", "acls", (1, 3), 2, BOTH, forwarded=True),
     _api(31, "DeleteAcls", "acls", (1, 3), 2, BOTH, forwarded=True),
@@ -271,8 +270,8 @@ _TABLE: Final = (
     _api(62, "BrokerRegistration", "brokers", (0, 4), 0, CONTROLLER),
     _api(63, "BrokerHeartbeat", "brokers", (0, 2), 0, CONTROLLER),
     _api(64, "UnregisterBroker", "cluster", (0, 0), 0, BOTH, forwarded=True),
-    _api(65, "DescribeTransactions", "transactions", (0, 0), 0, BROKER, not_served=TRANSACTIONS),
-    _api(66, "ListTransactions", "transactions", (0, 2), 0, BROKER, not_served=TRANSACTIONS),
+    _api(65, "DescribeTransactions", "transactions", (0, 0), 0, BROKER),
+    _api(66, "ListTransactions", "transactions", (0, 2), 0, BROKER, stable_version=1),
     _api(67, "AllocateProducerIds", "producers", (0, 0), 0, CONTROLLER),
     _api(68, "ConsumerGroupHeartbeat", "consumer_groups", (0, 1), 0, BROKER, not_served=GROUPS),
     _api(69, "ConsumerGroupDescribe", "consumer_groups", (0, 1), 0, BROKER, not_served=GROUPS),
@@ -315,6 +314,7 @@ LIMITATIONS: Final[tuple[tuple[str, str], ...]] = (
         "advertised, since librdkafka derives features from the range (KAFKA-18659), but rejected as in Kafka 4.",
     ),
     ("InitProducerId 6", "accepted, but not advertised: Kafka marks it unstable (two-phase commit, KIP-939)."),
+    ("ListTransactions 2", "not advertised: filters by a pattern, which needs a regular expression engine like RE2."),
     ("Strings that are not UTF-8", "rejected by closing the connection; Kafka replaces the invalid bytes."),
     ("A tagged field given twice", "rejected by closing the connection; Kafka uses the last one."),
     (

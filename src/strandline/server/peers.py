@@ -38,6 +38,7 @@ class Lane(Enum):
     ELECTION = "Vote, BeginQuorumEpoch, EndQuorumEpoch: answered at once"
     FETCH = "Fetch and FetchSnapshot: parked until there are new records"
     HEARTBEAT = "BrokerHeartbeat: answered when committed, never behind another request"
+    MARKERS = "WriteTxnMarkers: answered when the markers are replicated"
     REQUEST = "everything else: answered when committed"
 
 
@@ -49,6 +50,7 @@ _LANES: Final = {
     ApiKey.FETCH: Lane.FETCH,
     ApiKey.FETCH_SNAPSHOT: Lane.FETCH,
     ApiKey.BROKER_HEARTBEAT: Lane.HEARTBEAT,
+    ApiKey.WRITE_TXN_MARKERS: Lane.MARKERS,
 }
 
 

@@ -43,7 +43,11 @@ def test_only_the_first_active_controller_writes_the_bootstrap_records() -> None
         active = ActiveController(world)
         await active.activate()
         assert len(active.log.batches) == 1
-        assert active.image.committed.features() == {"eligible.leader.replicas.version": 1, "metadata.version": 30}
+        assert active.image.committed.features() == {
+            "eligible.leader.replicas.version": 1,
+            "metadata.version": 30,
+            "transaction.version": 2,
+        }
         await active.activate()
         assert len(active.log.batches) == 1
 

@@ -50,6 +50,7 @@ def test_the_bootstrap_records_are_a_transaction_with_feature_levels_and_min_ins
         BeginTransactionRecord(name="Bootstrap records"),
         FeatureLevelRecord(name="metadata.version", feature_level=30),
         FeatureLevelRecord(name=ELR, feature_level=1),
+        FeatureLevelRecord(name="transaction.version", feature_level=2),
         ConfigRecord(resource_type=4, resource_name="", name="min.insync.replicas", value="2"),
         EndTransactionRecord(),
     ]
@@ -115,7 +116,7 @@ def test_nothing_is_written_when_only_validated_or_unchanged() -> None:
         ("metadata.version", 25, SAFE_DOWNGRADE, "might be lost"),
         ("metadata.version", 25, UNSAFE_DOWNGRADE, "might be lost"),
         ("group.version", 1, UPGRADE, "does not support it yet"),
-        ("transaction.version", 2, UPGRADE, "does not support it yet"),
+        ("share.version", 1, UPGRADE, "does not support it yet"),
         ("kraft.version", 2, UPGRADE, "supports levels 0 to 1"),
     ],
 )

@@ -69,6 +69,8 @@ class MetadataBroker:
             fetch_sessions=nothing,
             log_directories=list,
             groups=nothing,
+            transactions=nothing,
+            call_broker=nothing,
         )
 
     def controller(self, *voters: Voter) -> ControllerContext:

@@ -219,3 +219,33 @@ def test_any_change_to_a_snapshot_is_detected(data: st.DataObject) -> None:
     end = data.draw(st.integers(0, len(snapshot) - 1))
     with pytest.raises(CorruptSnapshot):
         decode(encode(capture(append.states))[:end], 0, 0)
+
+
+def test_a_verification_holds_until_the_transaction_is_open() -> None:
+    states = ProducerStates()
+    started = states.start_verification(7, 0, 5)
+    assert states.start_verification(7, 0, 2) is started and started.lowest_sequence == 2
+    assert states.verification(7) is started and not states.has_open_transaction(7, 0)
+    states.replay(header(0, transactional=True), 0, 1000)
+    assert states.verification(7) is None
+    assert states.has_open_transaction(7, 0) and not states.has_open_transaction(7, 1)
+
+
+def test_a_marker_and_a_newer_epoch_end_a_verification() -> None:
+    append = Appender()
+    started = append.states.start_verification(7, 0, 0)
+    append.marker(producer_id=7, epoch=0, aborted=True)
+    assert append.states.verification(7) is None
+    assert append.states.start_verification(7, 0, 0) is not started
+    newer = append.states.start_verification(7, 1, 0)
+    assert newer.producer_epoch == 1
+    assert append.states.start_verification(7, 0, 0) is newer, "a batch of an old epoch does not replace it"
+
+
+def test_offsets_of_a_fenced_producer_are_rejected() -> None:
+    append = Appender()
+    append.marker(producer_id=7, epoch=3, aborted=False)
+    with pytest.raises(KafkaError) as raised:
+        append.states.check_coordinator_batch(header(-1, epoch=2, transactional=True))
+    assert raised.value.code is ErrorCode.INVALID_PRODUCER_EPOCH
+    append.states.check_coordinator_batch(header(-1, epoch=3, transactional=True))

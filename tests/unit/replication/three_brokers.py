@@ -97,6 +97,8 @@ class ReplicatingBroker:
             fetch_sessions=FetchSessionCache(100, world.random),
             log_directories=list,
             groups=nothing,
+            transactions=nothing,
+            call_broker=nothing,
             lost_leaders=self.replication.lost_leaders,
         )
 

@@ -46,13 +46,20 @@ def verify_partitions(
     producer_id: int,
     producer_epoch: int,
     partitions: Iterable[TopicPartition],
+    at: int,
 ) -> dict[TopicPartition, ErrorCode]:
-    """Whether each partition is part of the ongoing transaction."""
+    """Whether each partition is part of the ongoing transaction: added by a record that is committed, and the
+    transaction not ended by one that may not be committed yet."""
     transaction = _ready(transactions, transactional_id, producer_id, producer_epoch)
-    return {
-        each: ErrorCode.NONE if each in transaction.partitions else ErrorCode.TRANSACTION_ABORTABLE
-        for each in partitions
-    }
+    committed = transactions.find(transactional_id, at)
+    is_same = (
+        committed is not None
+        and committed.state is transaction.state is State.ONGOING
+        and committed.producer_id == producer_id
+        and committed.producer_epoch == producer_epoch
+    )
+    taking_part = committed.partitions if committed is not None and is_same else frozenset()
+    return {each: ErrorCode.NONE if each in taking_part else ErrorCode.TRANSACTION_ABORTABLE for each in partitions}
 
 
 def _ready(transactions: TransactionStore, transactional_id: str, producer_id: int, producer_epoch: int) -> Transaction:

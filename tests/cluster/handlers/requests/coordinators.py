@@ -7,8 +7,6 @@ from cluster.handlers.script_runner import script
 from strandline.protocol.apis import ApiKey
 from strandline.protocol.messages.coordinators import FindCoordinatorRequest
 
-NO_TRANSACTIONS = "transactions are not served yet"
-
 
 @script(ApiKey.FIND_COORDINATOR)
 def coordinators(run: ScriptRun) -> None:
@@ -24,13 +22,12 @@ def coordinators(run: ScriptRun) -> None:
 
     for kind, name in enumerate(("__consumer_offsets", "__transaction_state")):
         run.call(FindCoordinatorRequest(key_type=kind, coordinator_keys=["g"]))
-        if run.node.is_kafka or kind == 0:
-            run.wait_for_leaders(name, 1)
+        run.wait_for_leaders(name, 1)
     run.record("of a group", of(0, "g"))
     run.record("of a group without a name", of(0, ""))
     if run.version >= 1:
-        run.record("of a transaction", of(1, "t"), differs=NO_TRANSACTIONS)
-        run.record("of a transaction without a name", of(1, ""), differs=NO_TRANSACTIONS)
+        run.record("of a transaction", of(1, "t"))
+        run.record("of a transaction without a name", of(1, ""))
         run.record("of an unknown key type", of(7, "x"))
         run.record("of a share partition", of(2, "group:AAAAAAAAAAAAAAAAAAAAAA:0"))
         run.record("of a share partition with an invalid key", of(2, "x"))

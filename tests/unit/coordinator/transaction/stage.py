@@ -97,7 +97,12 @@ class Stage:
         producer_id, epoch = map(int, producer.split(":"))
         try:
             results = partitions.verify_partitions(
-                self.machine.transactions, transactional_id, producer_id, epoch, [_partition(word) for word in words]
+                self.machine.transactions,
+                transactional_id,
+                producer_id,
+                epoch,
+                [_partition(word) for word in words],
+                self.machine.timeline.committed,
             )
         except KafkaError as error:
             yield error.code.name
