@@ -35,6 +35,7 @@ from strandline.protocol.messages.list_offsets import (
 from strandline.protocol.types import Message
 from strandline.replication.follower import (
     Append,
+    Delayed,
     Effect,
     Failed,
     FetchLeaderOffsets,
@@ -109,6 +110,8 @@ class Fetcher:
         """The endpoint and the broker epoch of the leader that the fetch in flight was sent to."""
         self._failing = False
         self._bytes_since_yield = 0
+        self._delay_ms: int | None = None
+        """How long until a delayed partition may be fetched again; neither a wait nor a fetch takes longer."""
 
     def __len__(self) -> int:
         return len(self._followed)
@@ -151,6 +154,7 @@ class Fetcher:
     async def _prepare_changed(self) -> None:
         """A partition that cannot be fetched now (delayed, or to be truncated) is prepared again in the next round."""
         changed, self._changed = self._changed, {}
+        self._delay_ms = None
         yields = YieldCounter()
         for key in changed:
             if yields.due():
@@ -162,6 +166,9 @@ class Fetcher:
             self._want(key, wanted)
             if wanted is None and not isinstance(followed.follower.state, Failed):
                 self._changed[key] = None
+                if isinstance(followed.follower.state, Delayed):
+                    left_ms = followed.follower.state.until_ms - self._context.world.clock.now_ms()
+                    self._delay_ms = max(1, left_ms if self._delay_ms is None else min(self._delay_ms, left_ms))
 
     async def _prepare(self, followed: FollowedPartition) -> FetchPartition | None:
         """What to fetch next, after everything that has to be done before."""
@@ -179,7 +186,7 @@ class Fetcher:
     async def _wait_for_changes(self) -> None:
         """Waits until something changed, or a delayed partition may be fetched again."""
         try:
-            async with asyncio.timeout(self._context.settings.fetch_backoff_ms / 1000):
+            async with asyncio.timeout((self._delay_ms or self._context.settings.fetch_backoff_ms) / 1000):
                 await self._woken.wait()
         except TimeoutError:
             return
@@ -211,7 +218,7 @@ class Fetcher:
         broker_epoch = context.registered_epoch(context.broker_id)
         request = FetchRequest(
             replica_state=ReplicaState(replica_id=context.broker_id, replica_epoch=broker_epoch),
-            max_wait_ms=settings.fetch_wait_max_ms,
+            max_wait_ms=min(settings.fetch_wait_max_ms, self._delay_ms or settings.fetch_wait_max_ms),
             min_bytes=settings.fetch_min_bytes,
             max_bytes=settings.fetch_response_max_bytes,
         )

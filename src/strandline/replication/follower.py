@@ -97,13 +97,20 @@ TRANSITIONS: dict[type[State], frozenset[type[State]]] = {
 }
 
 
+# The leader does not know of its leadership yet, or has just become ready: that is a matter of milliseconds, in which
+# writes with acks=all wait for this follower. So the backoff is short at first.
+_LEADER_NOT_READY = frozenset({ErrorCode.UNKNOWN_LEADER_EPOCH, ErrorCode.NOT_LEADER_OR_FOLLOWER})
+_FIRST_BACKOFF_MS = 10
+
+
 class Follower:
-    __slots__ = ("_backoff_ms", "_log", "_max_bytes", "last_fetch", "leader_epoch", "state")
+    __slots__ = ("_backoff_ms", "_log", "_max_bytes", "_short_backoff_ms", "last_fetch", "leader_epoch", "state")
 
     def __init__(self, log: PartitionLog, leader_epoch: int, *, max_bytes: int, backoff_ms: int) -> None:
         self._log = log
         self._max_bytes = max_bytes
         self._backoff_ms = backoff_ms
+        self._short_backoff_ms = _FIRST_BACKOFF_MS
         self.leader_epoch = leader_epoch
         self.state: State = Fetching()
         self.last_fetch: FetchPartition | None = None
@@ -225,6 +232,9 @@ class Follower:
         if code == ErrorCode.FENCED_LEADER_EPOCH:
             # The leader is ahead of this broker's metadata: its new epoch will arrive and replace this follower.
             self._become(Failed(f"the leader is in an epoch after {self.leader_epoch}"))
+        elif code in _LEADER_NOT_READY and self._short_backoff_ms < self._backoff_ms:
+            self._become(Delayed(now_ms + self._short_backoff_ms))
+            self._short_backoff_ms *= 2
         else:
             self.on_fetch_failed(now_ms)
         return []

@@ -15,7 +15,7 @@ from strandline.protocol.messages.fetch import FetchRequest
 from strandline.protocol.types import Message
 from strandline.replication.leader import IsrChange, Leader, RemoteReplica
 from strandline.runtime.tasks import TaskGroup
-from unit.replication.three_brokers import Cluster, on_virtual_time
+from unit.replication.three_brokers import TOPIC_ID, Cluster, on_virtual_time
 
 
 async def settled(cluster: Cluster, *values: str) -> None:
@@ -245,3 +245,18 @@ def test_frequent_elections_lose_no_acknowledged_records(seed: int) -> None:
         await settled(cluster, *held)
 
     on_virtual_time(scenario, LogSettings(min_insync_replicas=2, segment_bytes=500), seed)
+
+
+def test_a_follower_whose_leader_learns_of_its_leadership_later_does_not_hold_back_writes_for_a_second() -> None:
+    async def scenario(cluster: Cluster) -> None:
+        cluster.create()
+        assert await cluster.brokers[1].produce("a") == ErrorCode.NONE
+        new = cluster.brokers.pop(2)  # learns of the election later than broker 3
+        cluster.unreachable.add(1)
+        cluster.elect(2, isr=[2, 3])
+        cluster.brokers[2] = new
+        await asyncio.sleep(0.02)
+        new.table.on_metadata(TOPIC_ID, 0, cluster.info)
+        assert await new.produce("b", timeout_ms=300) == ErrorCode.NONE
+
+    on_virtual_time(scenario)

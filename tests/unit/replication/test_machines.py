@@ -76,8 +76,6 @@ def test_a_follower_outside_the_leaders_range_truncates_its_log_or_raises_its_lo
 @pytest.mark.parametrize(
     ("code", "becomes"),
     [
-        (ErrorCode.NOT_LEADER_OR_FOLLOWER, Delayed),
-        (ErrorCode.UNKNOWN_LEADER_EPOCH, Delayed),
         (ErrorCode.CORRUPT_MESSAGE, Delayed),
         (ErrorCode.FENCED_LEADER_EPOCH, Failed),
         (9999, Delayed),
@@ -90,6 +88,19 @@ def test_an_error_delays_the_follower_or_fails_it_until_new_metadata(code: int, 
     assert isinstance(following.state, becomes)
     assert following.next_fetch(0, now_ms=1099) is None
     assert (following.next_fetch(0, now_ms=1100) is not None) is (becomes is Delayed)
+
+
+@pytest.mark.parametrize("code", [ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.UNKNOWN_LEADER_EPOCH])
+def test_a_leader_that_does_not_know_of_its_leadership_yet_is_fetched_from_again_soon(code: ErrorCode) -> None:
+    following = follower(replica("a", leader_epoch=5))
+    now_ms, delays = 100, []
+    for _ in range(9):
+        assert following.next_fetch(0, now_ms) is not None
+        following.on_response(PartitionData(error_code=code), now_ms)
+        assert isinstance(following.state, Delayed)
+        delays.append(following.state.until_ms - now_ms)
+        now_ms = following.state.until_ms
+    assert delays == [10, 20, 40, 80, 160, 320, 640, 1000, 1000]
 
 
 def test_a_response_in_another_state_than_fetching_is_ignored() -> None:
