@@ -9,8 +9,11 @@
             fetched = await fetcher.poll(500)
         async with client.consumer("billing", ["orders"]) as consumer:
             fetched = await consumer.poll(500)
+        async with client.transactional_producer("copier") as producer, producer.transaction():
+            await producer.send("orders", b"value")
 
 The cores in `core/` make the decisions, without clock, sockets or tasks. The shells (`connection`, `connection_pool`,
-`routing`, `coordinators`, `producer`, `fetcher`, `consumer`, and the requests in `admin/`) do the IO through a `World`,
-so that the same client runs on virtual time. `peers` is the port through which nodes call each other.
+`routing`, `coordinators`, `producer`, `transactional_producer`, `fetcher`, `consumer`, and the requests in `admin/`) do
+the IO through a `World`, so that the same client runs on virtual time. `peers` is the port through which nodes call
+each other.
 """

@@ -6,6 +6,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import Self
 
+import msgspec
+
 from strandline.client.admin.cluster import ClusterAdmin
 from strandline.client.admin.configs import ConfigAdmin
 from strandline.client.admin.elections import Election, elect_leaders
@@ -27,6 +29,7 @@ from strandline.client.fetcher import Fetcher
 from strandline.client.producer import Producer
 from strandline.client.routing import Router
 from strandline.client.settings import ClientSettings, FetcherSettings, GroupSettings, ProducerSettings
+from strandline.client.transactional_producer import TransactionalProducer
 from strandline.model.errors import KafkaError
 from strandline.model.ids import TopicPartition
 from strandline.runtime.world import World
@@ -59,6 +62,12 @@ class Client:
 
     def producer(self, settings: ProducerSettings | None = None) -> Producer:
         return Producer(self.router, settings)
+
+    def transactional_producer(
+        self, transactional_id: str, settings: ProducerSettings | None = None
+    ) -> TransactionalProducer:
+        settings = msgspec.structs.replace(settings or ProducerSettings(), transactional_id=transactional_id)
+        return TransactionalProducer(self.router, self.coordinators, settings)
 
     def fetcher(self, settings: FetcherSettings | None = None) -> Fetcher:
         return Fetcher(self.router, settings)

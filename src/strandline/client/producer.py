@@ -10,7 +10,7 @@ Leaving the `async with` flushes; an exception inside it drops the records that 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from types import TracebackType
 from typing import Self
 
@@ -63,6 +63,7 @@ class Producer:
         self._progress: asyncio.Future[None] | None = None
         self._fatal_error: KafkaError | None = None
         self._sleeps_until_ms: int | None = None
+        self._newest_produce_version = ProduceRequest.versions[1]
         self.last_error: KafkaError | None = None
         """Why the last batch has to be retried; None after a delivery."""
 
@@ -165,7 +166,7 @@ class Producer:
             now_ms = self._router.now_ms()
             for batch in self._accumulator.expire(now_ms):
                 why = f"not delivered to {batch.partition} within {self._settings.delivery_timeout_ms} ms"
-                self._fail(batch, RequestTimedOut(why))
+                self._on_undelivered(batch, RequestTimedOut(why))
             pause_ms = await self._send_ready(now_ms)
             await self._sleep(pause_ms)
 
@@ -178,6 +179,8 @@ class Producer:
             if self._accumulator.needs_producer_id():
                 await self._new_producer_id()
             leaders = await self._router.leaders(ready)
+            if not await self._before_sending(leaders):
+                return self._router.settings.retry_backoff_ms
         except KafkaError as error:
             if not error.code.retriable:
                 self._fail_all(error)
@@ -190,6 +193,10 @@ class Producer:
             for request in self._requests(batches):
                 self._tasks.start(self._produce(leader, request), name=f"produce to {leader}")
         return None if len(leaders) == len(ready) else self._router.settings.retry_backoff_ms
+
+    async def _before_sending(self, partitions: Iterable[TopicPartition]) -> bool:
+        """Whether batches of these partitions may be sent now; a transactional producer adds them first."""
+        return True
 
     async def _sleep(self, pause_ms: int | None) -> None:
         now_ms = self._router.now_ms()
@@ -244,8 +251,10 @@ class Producer:
             topic = topics.setdefault(name, TopicProduceData(name=name, topic_id=metadata.id_of(name)))
             topic.partition_data.append(PartitionProduceData(index=batch.partition.partition, records=batch.encoded))
         by_id = all(topic.topic_id != ZERO_UUID for topic in topics.values())
-        version = connection.versions.newest_common_version(ProduceRequest, None if by_id else BY_TOPIC_ID - 1)
+        newest = min(self._newest_produce_version, ProduceRequest.versions[1] if by_id else BY_TOPIC_ID - 1)
+        version = connection.versions.newest_common_version(ProduceRequest, newest)
         request = ProduceRequest(
+            transactional_id=self._settings.transactional_id,
             acks=self._settings.acks,
             timeout_ms=self._router.settings.request_timeout_ms,
             topic_data=list(topics.values()),
@@ -305,7 +314,10 @@ class Producer:
         if self._accumulator.on_failed(batch, code, self._router.now_ms(), backoff_ms):
             self.last_error = error
         else:
-            self._fail(batch, error)
+            self._on_undelivered(batch, error)
+
+    def _on_undelivered(self, batch: Batch, error: KafkaError) -> None:
+        self._fail(batch, error)
 
     def _fail(self, batch: Batch, error: KafkaError) -> None:
         for delivery in batch.tokens:

@@ -39,12 +39,18 @@ class ProducerSettings(msgspec.Struct, frozen=True):
     delivery_timeout_ms: int = 120_000
     max_block_ms: int = 60_000
     """How long a send waits for the topic's metadata, and for buffer space."""
+    transactional_id: str | None = None
+    """Of a transactional producer: a second one with the same id fences the first."""
+    transaction_timeout_ms: int = 60_000
+    """The coordinator aborts transactions that take longer."""
 
     def __post_init__(self) -> None:
         if self.acks not in (-1, 0, 1):
             raise ValueError(f"acks is {self.acks}: it must be 0, 1 or -1 (all)")
         if self.idempotent and self.acks != -1:
             raise ValueError("an idempotent producer needs acks=-1 (all): set idempotent=False for fewer")
+        if self.transactional_id is not None and not self.idempotent:
+            raise ValueError("a transactional producer is idempotent: leave idempotent=True")
         if not 1 <= self.max_in_flight <= 5:
             raise ValueError("max_in_flight must be 1 to 5: a broker recognises only the last five batches")
 

@@ -80,6 +80,7 @@ class _PartitionQueue(msgspec.Struct):
 class Accumulator:
     def __init__(self, settings: ProducerSettings) -> None:
         self._settings = settings
+        self._is_transactional = settings.transactional_id is not None
         self._queues: dict[TopicPartition, _PartitionQueue] = {}
         self._flushing = 0
         self.buffered_bytes = 0
@@ -135,8 +136,8 @@ class Accumulator:
 
     def needs_producer_id(self) -> bool:
         """Whether a (new) producer id is needed before the next batch is sent."""
-        if not self._settings.idempotent:
-            return False
+        if not self._settings.idempotent or self._is_transactional:
+            return False  # the transaction provides the producer id
         return self.producer is None or any(
             queue.needs_new_producer and queue.producer == self.producer for queue in self._queues.values()
         )
@@ -175,7 +176,8 @@ class Accumulator:
             for half in _halves(batch):
                 _insert(queue.waiting, half)
             return True
-        sequence_lost = self._settings.idempotent and code in _SEQUENCE_LOST
+        # In a transaction nothing can be skipped or repeated under another producer id: the transaction fails.
+        sequence_lost = self._settings.idempotent and not self._is_transactional and code in _SEQUENCE_LOST
         if now_ms >= batch.deadline_ms or not (sequence_lost or code.retriable):
             self._abandon(queue, batch)
             return False
@@ -202,6 +204,21 @@ class Accumulator:
         self._queues.clear()
         self.buffered_bytes = 0
         return dropped
+
+    def drop_waiting(self) -> list[Batch]:
+        """Removes and returns every batch that is not in flight, when a transaction is aborted."""
+        dropped = []
+        for queue in self._queues.values():
+            while queue.waiting:
+                batch = queue.waiting.popleft()
+                self._abandon(queue, batch)
+                dropped.append(batch)
+        return dropped
+
+    @property
+    def has_sequence_gaps(self) -> bool:
+        """Whether brokers would reject the next batch of a partition, since one before it was not delivered."""
+        return any(queue.needs_new_producer and queue.producer == self.producer for queue in self._queues.values())
 
     def _ready_ms(self, queue: _PartitionQueue, now_ms: int) -> int:
         if not queue.waiting:
@@ -248,6 +265,7 @@ class Accumulator:
             producer_id=batch.producer.id if batch.producer else -1,
             producer_epoch=batch.producer.epoch if batch.producer else -1,
             base_sequence=batch.base_sequence,
+            transactional=self._is_transactional,
         )
 
     def _abandon(self, queue: _PartitionQueue, batch: Batch) -> None:
