@@ -50,8 +50,10 @@ def write_offsets(disk: Disk, path: str, offsets: Mapping[TopicPartition, int]) 
 
 
 def read_epochs(disk: Disk, path: str) -> tuple[tuple[int, int], ...]:
-    """`epoch startOffset` per line, both ascending; empty when there is no file."""
+    """`epoch startOffset` per line, both ascending; empty when there is no file, or an empty one (`create_epochs`)."""
     entries: list[tuple[int, int]] = []
+    if disk.exists(path) and disk.size(path) == 0:
+        return ()
     for line in _entries(disk, path):
         try:
             epoch, start_offset = map(int, line.split(" "))
@@ -65,6 +67,16 @@ def read_epochs(disk: Disk, path: str) -> tuple[tuple[int, int], ...]:
 
 def write_epochs(disk: Disk, path: str, entries: tuple[tuple[int, int], ...]) -> None:
     write_atomically(disk, path, _text((f"{epoch} {start}" for epoch, start in entries), len(entries)))
+
+
+def create_epochs(disk: Disk, path: str) -> None:
+    """A checkpoint without entries. It is not synced: after a power loss an empty file, or none, means the same."""
+    file = disk.open(path, create=True)
+    try:
+        file.truncate(0)
+        file.write_at(0, _text((), 0))
+    finally:
+        file.close()
 
 
 def read_topic_id(disk: Disk, path: str) -> Uuid | None:

@@ -76,6 +76,7 @@ def recover(
     for offset in snapshots:
         disk.remove(os.path.join(path, names.offset_name(offset) + names.SNAPSHOT))
     base_offset = log_start_offset or 0
+    checkpoints.create_epochs(disk, os.path.join(path, names.EPOCH_CHECKPOINT))
     segments = [first_segment(disk, path, base_offset, wall_ms)]
     local = LocalLog(disk, path, topic_partition, settings, health, segments, base_offset)
     return Recovered(

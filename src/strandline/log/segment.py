@@ -107,7 +107,8 @@ class Segment:
 
     @classmethod
     def create(cls, disk: Disk, directory: str, base_offset: int, created_ms: int, extra: str = "") -> Segment:
-        """A new, empty segment. A file of that name holds offsets that the log never reached: it is truncated."""
+        """A new, empty segment. A file of that name holds offsets that the log never reached: it is truncated. The
+        index files exist from the beginning, as in Kafka: backup scripts and Kafka's tools expect them."""
         segment = cls(disk, directory, base_offset, extra=extra)
         segment.start_indexes(created_ms)
         for suffix in names.SEGMENT_SUFFIXES[1:]:
@@ -116,6 +117,9 @@ class Segment:
         segment.file = disk.open(segment.path(names.LOG), create=True)
         if segment.file.size():
             segment.file.truncate(0)
+        if not extra:
+            for suffix in (names.OFFSET_INDEX, names.TIME_INDEX):
+                disk.open(segment.path(suffix), create=True).close()
         segment.synced_size = -1
         return segment
 

@@ -86,3 +86,12 @@ def test_an_empty_clean_shutdown_file_is_an_older_kafkas_and_an_incomplete_one_i
     assert checkpoints.read_clean_shutdown(DISK, str(path)) == -1
     path.write_text('{"version": 0, "brok')
     assert checkpoints.read_clean_shutdown(DISK, str(path)) is None
+
+
+def test_a_created_epoch_checkpoint_has_no_entries_even_if_it_lost_its_content(tmp_path: Path) -> None:
+    path = tmp_path / "leader-epoch-checkpoint"
+    checkpoints.create_epochs(DISK, str(path))
+    assert path.read_text() == "0\n0\n"
+    assert checkpoints.read_epochs(DISK, str(path)) == ()
+    path.write_text("")
+    assert checkpoints.read_epochs(DISK, str(path)) == ()

@@ -162,7 +162,7 @@ def test_the_recovery_point_waits_for_the_leader_epochs(tmp_path: Path) -> None:
     log = open_log(tmp_path)
     append(log, batch(1), 3)
     log.flush()
-    assert not (tmp_path / "orders-0" / "leader-epoch-checkpoint").exists()
+    assert (tmp_path / "orders-0" / "leader-epoch-checkpoint").read_text() == "0\n0\n"
     assert log.checkpoint() == 1
     assert (tmp_path / "orders-0" / "leader-epoch-checkpoint").read_text() == "0\n1\n3 0\n"
 
@@ -211,3 +211,15 @@ def test_closing_a_new_log_with_only_a_new_leader_epoch_syncs_its_directory(tmp_
     log.close()
     assert str(tmp_path) in disk.synced_paths and log.epochs.written == log.epochs.entries
     assert files(tmp_path, "index") == [f"{0:020d}.index", f"{0:020d}.timeindex"], "Kafka misses them otherwise"
+
+
+def test_index_files_and_the_epoch_checkpoint_exist_while_the_log_is_open(tmp_path: Path) -> None:
+    """As in Kafka, whose tools and people's backup scripts expect them."""
+    log = open_log(tmp_path)
+    assert files(tmp_path, "index") == [f"{0:020d}.index", f"{0:020d}.timeindex"]
+    assert (tmp_path / "orders-0" / "leader-epoch-checkpoint").read_text() == "0\n0\n"
+    append(log, batch(1), 3)
+    log.roll()
+    assert files(tmp_path, "index") == [
+        f"{offset:020d}{suffix}" for offset in (0, 1) for suffix in (".index", ".timeindex")
+    ]
