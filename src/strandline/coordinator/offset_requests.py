@@ -131,7 +131,7 @@ def _check_metadata(metadata: str, longest: int) -> ErrorCode:
 
 
 def commit_transactional_offsets(
-    machine: GroupMachine, request: TxnOffsetCommitRequest, now: Now
+    machine: GroupMachine, request: TxnOffsetCommitRequest, now: Now, topic_id: TopicIds = lambda name: ZERO_UUID
 ) -> Decision[TxnOffsetCommitResponse]:
     group = machine.group(request.group_id)
     if isinstance(group, ConsumerGroup):
@@ -158,7 +158,13 @@ def commit_transactional_offsets(
             metadata = each.committed_metadata or ""
             code = _check_metadata(metadata, longest_metadata)
             if code is ErrorCode.NONE:
-                committed = CommittedOffset(each.committed_offset, each.committed_leader_epoch, metadata, now.wall_ms)
+                committed = CommittedOffset(
+                    each.committed_offset,
+                    each.committed_leader_epoch,
+                    metadata,
+                    now.wall_ms,
+                    topic_id=topic_id(topic.name),
+                )
                 records.append(offset_record(request.group_id, topic.name, each.partition_index, committed))
             results.append(TxnOffsetCommitResponsePartition(each.partition_index, code))
         topics.append(TxnOffsetCommitResponseTopic(topic.name, results))

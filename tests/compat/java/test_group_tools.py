@@ -58,7 +58,7 @@ Run = Callable[..., ToolResult]
 @pytest.fixture
 def run(tools: Tools, cluster: Cluster) -> Run:
     def run_tool(*arguments: str) -> ToolResult:
-        """The tool exits with 0 even when it was refused something."""
+        """The tool exits with 0 even when the coordinator rejects a change."""
         ran = tools.run(GROUPS, "--bootstrap-server", cluster.bootstrap, *arguments)
         assert ran.code == 0, ran.output
         return ran
@@ -67,8 +67,8 @@ def run(tools: Tools, cluster: Cluster) -> Run:
 
 
 def rows(result: ToolResult) -> list[list[str]]:
-    """Without the heading."""
-    return [line.split() for line in result.lines if line.strip()][1:]
+    """The lines of the group: without headings and notes."""
+    return [line.split() for line in result.lines if line.startswith("g ")]
 
 
 def test_a_group_is_described_reset_and_deleted(run: Run, cluster: Cluster) -> None:

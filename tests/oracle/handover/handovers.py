@@ -21,6 +21,8 @@ from strandline.launch.readiness import is_live_broker
 
 Inventory = dict[str, Any]
 SETTINGS = {
+    "group.initial.rebalance.delay.ms": "0",
+    "offsets.topic.num.partitions": "3",
     "log.cleaner.backoff.ms": "100",
     "log.initial.task.delay.ms": "500",
     # The next server starts from a metadata snapshot and the log after it.

@@ -1,6 +1,6 @@
 """Our node and Apache Kafka 4.3.1 serve one directory in turn, after clean stops and kills: clients read the same.
 
-Topics, ids, configs, offsets, leader epochs, producers and records are compared across every handover. Between two
+Topics, ids, configs, offsets, leader epochs, producers, records, groups and their offsets are compared across every handover. Between two
 handovers a workload adds data, so that each server reads what the other has written.
 """
 
@@ -15,11 +15,11 @@ from oracle.handover.handovers import Handovers, Inventory
 
 pytestmark = pytest.mark.xdist_group("handover")
 
-ASPECTS = ("cluster", "configs", "ids", "offsets", "producers", "records")
+ASPECTS = ("cluster", "configs", "groups", "ids", "offsets", "producers", "records")
 
 
 def aspect_of(found: Inventory, aspect: str) -> Any:
-    if aspect in ("cluster", "configs"):
+    if aspect in ("cluster", "configs", "groups"):
         return found[aspect]
     if aspect == "ids":
         return {name: topic["id"] for name, topic in found["topics"].items()}

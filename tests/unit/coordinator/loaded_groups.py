@@ -142,7 +142,9 @@ class LoadedGroups:
             topics=[TxnOffsetCommitRequestTopic(topic, [TxnOffsetCommitRequestPartition(0, offset)])],
         )
         self.machine.timeline.mark(self._end_offset)
-        decision = commit_transactional_offsets(self.machine, request, self.now)
+        decision = commit_transactional_offsets(
+            self.machine, request, self.now, lambda name: self.topic_ids.get(name, ZERO_UUID)
+        )
         return ErrorCode(self.apply(decision, producer).topics[0].partitions[0].error_code)
 
     def fetch(self, group_id: str, topic: str, partition: int = 0, *, stable: bool = False) -> Any:

@@ -194,6 +194,15 @@ def test_an_offset_of_a_deleted_topic_is_never_served_to_its_successor() -> None
     assert groups.fetch("g", "t").committed_offset == 1
 
 
+def test_an_offset_of_a_transaction_on_a_deleted_topic_is_never_served_to_its_successor() -> None:
+    groups = LoadedGroups()
+    groups.topic_ids = {"t": OLD_ID}
+    groups.commit_in_transaction(FIRST, "g", "t", 5)
+    groups.topic_ids = {"t": NEW_ID}
+    groups.end_transaction(FIRST, commit=True)
+    assert groups.fetch("g", "t").committed_offset == -1
+
+
 def test_a_deletion_that_is_noticed_late_spares_the_offsets_of_the_successor() -> None:
     groups = LoadedGroups()
     groups.topic_ids = {"t": NEW_ID}

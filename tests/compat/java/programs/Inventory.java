@@ -8,6 +8,8 @@ import java.util.TreeMap;
 import org.apache.kafka.clients.admin.Admin;
 import org.apache.kafka.clients.admin.ConfigEntry;
 import org.apache.kafka.clients.admin.ConfigEntry.ConfigSource;
+import org.apache.kafka.clients.admin.ConsumerGroupDescription;
+import org.apache.kafka.clients.admin.GroupListing;
 import org.apache.kafka.clients.admin.OffsetSpec;
 import org.apache.kafka.clients.admin.TopicDescription;
 import org.apache.kafka.clients.consumer.ConsumerRecord;
@@ -32,6 +34,7 @@ final class Inventory {
                 topics.put(name, topic(admin, name));
             }
             found.put("topics", topics);
+            found.put("groups", groups(admin));
             System.out.println(new ObjectMapper().disable(SerializationFeature.INDENT_OUTPUT)
                     .writeValueAsString(found));
         }
@@ -52,6 +55,22 @@ final class Inventory {
                 }
             }
             found.put(resource.type() + " " + resource.name(), set);
+        }
+        return found;
+    }
+
+    private static Map<String, Object> groups(Admin admin) throws Exception {
+        Map<String, Object> found = new TreeMap<>();
+        for (GroupListing listed : Checks.get(admin.listGroups().all())) {
+            String id = listed.groupId();
+            ConsumerGroupDescription group = Checks.get(admin.describeConsumerGroups(List.of(id)).all()).get(id);
+            List<String> lines = new ArrayList<>();
+            group.members().forEach(each -> lines.add(each.consumerId() + " " + each.groupInstanceId() + " "
+                    + each.clientId() + " " + each.host() + " " + each.assignment().topicPartitions()));
+            Checks.get(admin.listConsumerGroupOffsets(id).partitionsToOffsetAndMetadata()).forEach((at, offset) ->
+                    lines.add(at + " " + offset));
+            found.put(id + " " + listed.protocol() + " " + group.groupState() + " " + group.partitionAssignor(),
+                    Checks.sorted(lines));
         }
         return found;
     }

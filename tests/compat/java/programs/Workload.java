@@ -1,11 +1,15 @@
+import java.time.Duration;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.Map;
+import java.util.Optional;
 import java.util.concurrent.TimeUnit;
 import org.apache.kafka.clients.admin.Admin;
 import org.apache.kafka.clients.admin.AlterConfigOp.OpType;
 import org.apache.kafka.clients.admin.NewPartitions;
 import org.apache.kafka.clients.admin.RecordsToDelete;
+import org.apache.kafka.clients.consumer.KafkaConsumer;
+import org.apache.kafka.clients.consumer.OffsetAndMetadata;
 import org.apache.kafka.clients.producer.KafkaProducer;
 import org.apache.kafka.clients.producer.ProducerRecord;
 import org.apache.kafka.common.TopicPartition;
@@ -14,7 +18,7 @@ import org.apache.kafka.common.config.ConfigResource.Type;
 
 /**
  * A workload for a cluster of one node, in rounds that may be served by different implementations: topics and records
- * of every kind, deleted records, compacted and deleted topics. One idempotent producer is used in all rounds, so that
+ * of every kind, deleted records, compacted and deleted topics, groups and their offsets. One idempotent producer is used in all rounds, so that
  * its state must survive a handover.
  */
 final class Workload {
@@ -40,6 +44,7 @@ final class Workload {
             settings(round);
             topics(round);
             records(round);
+            groups(round);
             compact();
             if (arguments.length > 2) {
                 lasting.close();
@@ -109,6 +114,31 @@ final class Workload {
             List<ProducerRecord<byte[], byte[]>> sent = spaced(COMPACTED, round * 20_000 + batch * 2_000, 20);
             sent.add(Traffic.record(COMPACTED, round * 20_000 + batch * 2_000 + 30, "gone", batch % 2 == 0 ? "x" : null));
             Traffic.send(lasting, sent);
+        }
+    }
+
+    /**
+     * A group with a static member, which stays after its consumer was closed, a group whose only member leaves, one that
+     * only commits offsets, and one that is deleted.
+     */
+    private static void groups(int round) throws Exception {
+        join("static-group", round, "group.instance.id", "instance", "session.timeout.ms", "1800000");
+        join("empty-group-" + round, round);
+        for (String group : List.of("simple-group", "doomed-group")) {
+            OffsetAndMetadata committed = new OffsetAndMetadata(round, Optional.of(0), "round " + round);
+            Checks.get(Checks.admin.alterConsumerGroupOffsets(group, Map.of(PLAIN, committed)).all());
+        }
+        Checks.get(Checks.admin.deleteConsumerGroups(List.of("doomed-group")).all());
+    }
+
+    private static void join(String group, int round, String... settings) {
+        List<String> all = new ArrayList<>(List.of("group.id", group, "auto.offset.reset", "earliest"));
+        all.addAll(List.of(settings));
+        try (KafkaConsumer<byte[], byte[]> consumer = Traffic.consumer(all.toArray(String[]::new))) {
+            consumer.subscribe(List.of("large"));
+            long deadline = System.nanoTime() + TimeUnit.SECONDS.toNanos(Checks.TIMEOUT_S);
+            while (consumer.poll(Duration.ofMillis(100)).isEmpty() && System.nanoTime() < deadline) { }
+            consumer.commitSync(Map.of(LARGE, new OffsetAndMetadata(10 + round, Optional.of(0), "round " + round)));
         }
     }
 
