@@ -1,7 +1,7 @@
 """Our node and Apache Kafka 4.3.1 serve one directory in turn, after clean stops and kills: clients read the same.
 
-Topics, ids, configs, offsets, leader epochs, producers, records, groups and their offsets are compared across every handover. Between two
-handovers a workload adds data, so that each server reads what the other has written.
+Topics, ids, configs, offsets, leader epochs, producers, records, groups and their offsets are compared across every
+handover. Between two handovers a workload adds data, so that each server reads what the other has written.
 """
 
 from __future__ import annotations
