@@ -9,7 +9,7 @@ reported unstable to clients that want stable ones (KIP-447).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Generator, Iterable, Mapping
 
 from strandline.coordinator.classic.group import ClassicGroup, State
 from strandline.coordinator.classic.rebalance import restart_session
@@ -48,6 +48,7 @@ TopicIds = Callable[[str], Uuid]
 """The id of the topic that has this name now; zero when there is none."""
 
 _NO_OFFSET = -1
+_FETCHED_PER_YIELD = 1_000
 _GROUP_NOT_FOUND_SINCE = 9
 """OffsetCommit tells an unknown group apart from an old generation from this version on."""
 
@@ -179,8 +180,10 @@ def _topic_id(machine: GroupMachine, name: str) -> Uuid:
 
 def fetch_offsets(
     machine: GroupMachine, at: int, wanted: OffsetFetchRequestGroup, topic_id: TopicIds, *, require_stable: bool
-) -> OffsetFetchResponseGroup:
-    """Offsets of one group; of all its partitions when `topics` is None. Unknown groups have none, without an error."""
+) -> Generator[None, None, OffsetFetchResponseGroup]:
+    """Offsets of one group; of all its partitions when `topics` is None. Unknown groups have none, without an error.
+
+    Yields where the event loop may run."""
     group_id = wanted.group_id
     group = machine.group(group_id, at)
     if isinstance(group, ConsumerGroup):
@@ -194,12 +197,15 @@ def fetch_offsets(
     else:
         asked = wanted.topics
     topics = []
+    count = 0
     for each in asked:
         current_id = topic_id(each.name)
-        results = [
-            _fetched(machine, at, group_id, each.name, current_id, index, require_stable=require_stable)
-            for index in each.partition_indexes
-        ]
+        results = []
+        for index in each.partition_indexes:
+            results.append(_fetched(machine, at, group_id, each.name, current_id, index, require_stable=require_stable))
+            count += 1
+            if count % _FETCHED_PER_YIELD == 0:
+                yield
         topics.append(OffsetFetchResponseTopics(each.name, current_id, results))
     return OffsetFetchResponseGroup(group_id, topics)
 

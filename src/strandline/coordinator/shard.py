@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from functools import partial
 from typing import Any, Final, Generic, TypeVar
 
@@ -40,6 +40,7 @@ from strandline.records.batch import (
     end_transaction_marker,
 )
 from strandline.runtime.clock import Clock
+from strandline.runtime.tasks import yield_to_loop
 
 logger = logging.getLogger(__name__)
 
@@ -162,6 +163,23 @@ class Shard(Generic[M]):
         """`query` gets the machine and the offset up to which its state is committed."""
         self.check_active()
         return query(self.machine, self.machine.timeline.committed)
+
+    async def read_in_steps(self, query: Callable[[M, int], Generator[None, None, R]]) -> R:
+        """As `read`, for a query that yields to the event loop. All of it sees one moment."""
+        self.check_active()
+        timeline = self.machine.timeline
+        at = timeline.committed
+        steps = query(self.machine, at)
+        timeline.pin(at)
+        try:
+            while True:
+                try:
+                    next(steps)
+                except StopIteration as end:
+                    return end.value  # type: ignore[no-any-return]
+                await yield_to_loop()
+        finally:
+            timeline.unpin(at)
 
     async def write(self, decide: Callable[[M, Token, Now], Decision[R | None]]) -> R:
         """Decides, appends, and returns the response when the records are committed. `decide` gets the machine, a token

@@ -4,7 +4,10 @@ and DeleteGroups (42) of every kind. Decisions are made in `coordinator/`, in th
 
 from __future__ import annotations
 
+import contextlib
 from typing import Final
+
+from msgspec.structs import replace
 
 from strandline.coordinator.classic.group import ClassicGroup
 from strandline.coordinator.classic.join import join_error
@@ -34,9 +37,13 @@ from strandline.protocol.messages.groups import (
     SyncGroupRequest,
     SyncGroupResponse,
 )
+from strandline.runtime.tasks import YieldCounter, yield_to_loop
 
 _FIRST_VERSION_WITH_NULL_PROTOCOL: Final = 7
 _FIRST_VERSION_WITH_GROUP_NOT_FOUND: Final = 6
+# Kafka has no limits. In one decision: some milliseconds of work.
+_MOST_PROTOCOLS: Final = 1_000
+_LEAVES_PER_STEP: Final = 1_000
 
 
 def _caller(call: Call) -> Caller:
@@ -45,6 +52,8 @@ def _caller(call: Call) -> Caller:
 
 async def handle_join_group(broker: BrokerContext, call: Call, request: JoinGroupRequest) -> JoinGroupResponse:
     caller = _caller(call)
+    if len(request.protocols) > _MOST_PROTOCOLS:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"a member has at most {_MOST_PROTOCOLS} protocols")
     call.park()
     response = await broker.groups.for_key(request.group_id).write(
         lambda machine, token, now: machine.join(request, caller, token, now)
@@ -70,6 +79,7 @@ async def handle_sync_group(broker: BrokerContext, call: Call, request: SyncGrou
 
 
 async def handle_heartbeat(broker: BrokerContext, call: Call, request: HeartbeatRequest) -> HeartbeatResponse:
+    call.park()
     return await broker.groups.for_key(request.group_id).write(
         lambda machine, token, now: machine.heartbeat(request, now)
     )
@@ -78,6 +88,17 @@ async def handle_heartbeat(broker: BrokerContext, call: Call, request: Heartbeat
 async def handle_leave_group(broker: BrokerContext, call: Call, request: LeaveGroupRequest) -> LeaveGroupResponse:
     caller = _caller(call)
     call.park()
+    if len(request.members) <= _LEAVES_PER_STEP:
+        return await _leave(broker, request, caller)
+    response = LeaveGroupResponse()
+    for start in range(0, len(request.members), _LEAVES_PER_STEP):
+        piece = replace(request, members=request.members[start : start + _LEAVES_PER_STEP])
+        response.members += (await _leave(broker, piece, caller)).members
+        await yield_to_loop()
+    return response
+
+
+async def _leave(broker: BrokerContext, request: LeaveGroupRequest, caller: Caller) -> LeaveGroupResponse:
     return await broker.groups.for_key(request.group_id).write(
         lambda machine, token, now: machine.leave(request, caller, now)
     )
@@ -86,7 +107,11 @@ async def handle_leave_group(broker: BrokerContext, call: Call, request: LeaveGr
 async def handle_describe_groups(
     broker: BrokerContext, call: Call, request: DescribeGroupsRequest
 ) -> DescribeGroupsResponse:
-    groups = [_describe(broker, call, group_id) for group_id in request.groups]
+    groups, yields = [], YieldCounter(call)
+    for group_id in request.groups:
+        groups.append(_describe(broker, call, group_id))
+        if yields.due(1 + len(groups[-1].members)):
+            await yield_to_loop()
     if request.include_authorized_operations:
         for group in groups:
             if not group.error_code:
@@ -113,14 +138,20 @@ async def handle_list_groups(broker: BrokerContext, call: Call, request: ListGro
     types = frozenset(each.lower() for each in request.types_filter)
     groups: list[ListedGroup] = []
     for shard in broker.groups.active():
-        groups += shard.read(lambda machine, at: list_groups(machine, at, states, types))
+        await yield_to_loop()
+        with contextlib.suppress(KafkaError):  # of a leadership that has just ended
+            groups += shard.read(lambda machine, at: list_groups(machine, at, states, types))
     code = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS if broker.groups.is_loading else ErrorCode.NONE
     return ListGroupsResponse(error_code=code, groups=groups)
 
 
 async def handle_delete_groups(broker: BrokerContext, call: Call, request: DeleteGroupsRequest) -> DeleteGroupsResponse:
     call.park()
-    results = [await _delete(broker, group_id) for group_id in dict.fromkeys(request.groups_names)]
+    results, yields = [], YieldCounter(call)
+    for group_id in dict.fromkeys(request.groups_names):
+        if yields.due():
+            await yield_to_loop()
+        results.append(await _delete(broker, group_id))
     return DeleteGroupsResponse(results=results)
 
 

@@ -6,8 +6,11 @@ and the others are committed.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from functools import partial
 from typing import Final
+
+from msgspec.structs import replace
 
 from strandline.coordinator.offset_requests import commit_offsets, delete_offsets, fetch_offsets
 from strandline.handlers.context import BrokerContext, Call
@@ -34,17 +37,40 @@ from strandline.protocol.messages.offsets import (
     OffsetFetchResponseTopic,
     OffsetFetchResponseTopics,
 )
+from strandline.runtime.tasks import YieldCounter, yield_to_loop
 
 _FIRST_VERSION_WITH_TOPIC_IDS: Final = 10
 _FIRST_VERSION_WITH_GROUPS: Final = 8
 _FIRST_VERSION_WITH_TOP_LEVEL_ERROR: Final = 2
+_PARTITIONS_PER_STEP: Final = 500
 
 
 async def handle_offset_commit(broker: BrokerContext, call: Call, request: OffsetCommitRequest) -> OffsetCommitResponse:
+    known, results = await _resolved(broker, call, request)
+    if request.topics and not known:
+        return OffsetCommitResponse(topics=results)
+    call.park()
+    by_name = {topic.name: topic for topic in results}
+    for piece in _pieces(known):
+        response = await _commit(broker, replace(request, topics=piece), call.version)
+        for committed in response.topics:
+            topic = by_name.get(committed.name)
+            if topic is None:
+                results.append(committed)
+                by_name[committed.name] = committed
+            else:
+                topic.partitions += committed.partitions
+    return OffsetCommitResponse(topics=results)
+
+
+async def _resolved(
+    broker: BrokerContext, call: Call, request: OffsetCommitRequest
+) -> tuple[list[OffsetCommitRequestTopic], list[OffsetCommitResponseTopic]]:
+    """The topics with the partitions that exist, and the results of the others."""
     known: list[OffsetCommitRequestTopic] = []
-    results: list[OffsetCommitResponseTopic] = []
+    unknown: list[OffsetCommitResponseTopic] = []
     by_id = call.version >= _FIRST_VERSION_WITH_TOPIC_IDS
-    view = broker.view
+    view, yields = broker.view, YieldCounter(call)
     for topic in request.topics:
         info = view.topic_by_id(topic.topic_id) if by_id else view.topic(topic.name)
         count = 0 if info is None else info.partition_count
@@ -52,6 +78,8 @@ async def handle_offset_commit(broker: BrokerContext, call: Call, request: Offse
         result = OffsetCommitResponseTopic(topic.name if info is None else info.name, topic.topic_id)
         good = []
         for each in topic.partitions:
+            if yields.due():
+                await yield_to_loop()
             if 0 <= each.partition_index < count:
                 good.append(each)
             else:
@@ -59,29 +87,40 @@ async def handle_offset_commit(broker: BrokerContext, call: Call, request: Offse
         if info is not None and good:
             known.append(OffsetCommitRequestTopic(info.name, info.id, good))
         if result.partitions:
-            results.append(result)
-    if request.topics and not known:
-        return OffsetCommitResponse(topics=results)
-    call.park()
-    request.topics = known
-    response = await broker.groups.for_key(request.group_id).write(
-        lambda machine, token, now: commit_offsets(machine, request, call.version, now)
+            unknown.append(result)
+    return known, unknown
+
+
+def _pieces(topics: list[OffsetCommitRequestTopic]) -> Iterator[list[OffsetCommitRequestTopic]]:
+    """A large commit in several, which are not atomic together: as many partitions as take some milliseconds. At least
+    one piece, because the coordinator also checks the member."""
+    piece: list[OffsetCommitRequestTopic] = []
+    room = _PARTITIONS_PER_STEP
+    for topic in topics:
+        partitions = topic.partitions
+        while len(partitions) > room:
+            yield [*piece, OffsetCommitRequestTopic(topic.name, topic.topic_id, partitions[:room])]
+            partitions = partitions[room:]
+            piece, room = [], _PARTITIONS_PER_STEP
+        piece.append(OffsetCommitRequestTopic(topic.name, topic.topic_id, partitions))
+        room -= len(partitions)
+    yield piece
+
+
+async def _commit(broker: BrokerContext, request: OffsetCommitRequest, version: int) -> OffsetCommitResponse:
+    return await broker.groups.for_key(request.group_id).write(
+        lambda machine, token, now: commit_offsets(machine, request, version, now)
     )
-    by_name = {topic.name: topic for topic in results}
-    for committed in response.topics:
-        if committed.name in by_name:
-            by_name[committed.name].partitions += committed.partitions
-        else:
-            results.append(committed)
-    response.topics = results
-    return response
 
 
 async def handle_offset_fetch(broker: BrokerContext, call: Call, request: OffsetFetchRequest) -> OffsetFetchResponse:
     if call.version >= _FIRST_VERSION_WITH_GROUPS:
-        return OffsetFetchResponse(
-            groups=[_fetch(broker, call, wanted, require_stable=request.require_stable) for wanted in request.groups]
-        )
+        groups, yields = [], YieldCounter(call)
+        for wanted in request.groups:
+            if yields.due():
+                await yield_to_loop()
+            groups.append(await _fetch(broker, call, wanted, require_stable=request.require_stable))
+        return OffsetFetchResponse(groups=groups)
     topics = request.topics
     wanted = OffsetFetchRequestGroup(
         request.group_id,
@@ -89,28 +128,31 @@ async def handle_offset_fetch(broker: BrokerContext, call: Call, request: Offset
         if topics is None
         else [OffsetFetchRequestTopics(each.name, partition_indexes=each.partition_indexes) for each in topics],
     )
-    group = _fetch(broker, call, wanted, require_stable=request.require_stable)
+    group = await _fetch(broker, call, wanted, require_stable=request.require_stable)
     return OffsetFetchResponse(topics=_as_single_group(group, call.version), error_code=group.error_code)
 
 
-def _fetch(
+async def _fetch(
     broker: BrokerContext, call: Call, wanted: OffsetFetchRequestGroup, *, require_stable: bool
 ) -> OffsetFetchResponseGroup:
-    def topic_id(name: str) -> Uuid:
-        info = broker.view.topic(name)
-        return ZERO_UUID if info is None else info.id
-
     unknown: list[OffsetFetchResponseTopics] = []
     if call.version >= _FIRST_VERSION_WITH_TOPIC_IDS and wanted.topics is not None:
         wanted.topics, unknown = _with_names(broker, wanted.topics)
     try:
-        group = broker.groups.for_key(wanted.group_id).read(
-            lambda machine, at: fetch_offsets(machine, at, wanted, topic_id, require_stable=require_stable)
+        group = await broker.groups.for_key(wanted.group_id).read_in_steps(
+            lambda machine, at: fetch_offsets(
+                machine, at, wanted, partial(_topic_id, broker), require_stable=require_stable
+            )
         )
     except KafkaError as error:
         return _failed(wanted, error.code, call.version)
     group.topics += unknown
     return group
+
+
+def _topic_id(broker: BrokerContext, name: str) -> Uuid:
+    info = broker.view.topic(name)
+    return ZERO_UUID if info is None else info.id
 
 
 def _with_names(

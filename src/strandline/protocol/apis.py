@@ -346,8 +346,8 @@ LIMITATIONS: Final[tuple[tuple[str, str], ...]] = (
         "Limits that Kafka leaves infinite",
         "are finite: 10,000 connections, 5,000 from one address, 512 MiB of queued requests, 10 pipelined requests per "
         "connection, 30 s for a frame to arrive, 250,000 elements in the lists of a request, 10,000 topics or "
-        "resources in a request to the controller, 300,000 partitions in fetch sessions (above that a fetch gets no "
-        "session).",
+        "resources in a request to the controller, 1,000 protocols of a group member, 300,000 partitions in fetch "
+        "sessions (above that a fetch gets no session).",
     ),
     (
         "Auto-created topics",

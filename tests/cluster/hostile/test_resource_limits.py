@@ -18,8 +18,26 @@ from strandline.protocol.apis import ApiKey
 from strandline.protocol.messages.configs import DescribeConfigsRequest, DescribeConfigsResource
 from strandline.protocol.messages.coordinators import FindCoordinatorRequest
 from strandline.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
+from strandline.protocol.messages.groups import (
+    DeleteGroupsRequest,
+    DescribeGroupsRequest,
+    JoinGroupRequest,
+    JoinGroupRequestProtocol,
+    LeaveGroupRequest,
+    MemberIdentity,
+    SyncGroupRequest,
+    SyncGroupRequestAssignment,
+)
 from strandline.protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from strandline.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
+from strandline.protocol.messages.offsets import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+    OffsetFetchRequestTopic,
+)
 from strandline.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from strandline.protocol.messages.producers import DescribeProducersRequest, TopicRequest
 from strandline.protocol.messages.topics import (
@@ -91,6 +109,40 @@ LARGE_REQUESTS: dict[str, tuple[int, Callable[[], Message]]] = {
         ),
     ),
     "coordinators": (4, lambda: FindCoordinatorRequest(coordinator_keys=[f"g{index}" for index in range(ELEMENTS)])),
+    "offsets to commit": (9, lambda: OffsetCommitRequest(group_id="g", topics=[_commit_of("x")])),
+    "offsets to fetch": (
+        7,
+        lambda: OffsetFetchRequest(
+            group_id="g", topics=[OffsetFetchRequestTopic(name="x", partition_indexes=list(range(ELEMENTS)))]
+        ),
+    ),
+    "offsets of groups to fetch": (
+        8,
+        lambda: OffsetFetchRequest(groups=[OffsetFetchRequestGroup(f"g{index}") for index in range(ELEMENTS)]),
+    ),
+    "groups to describe": (5, lambda: DescribeGroupsRequest(groups=[f"g{index}" for index in range(ELEMENTS)])),
+    "groups to delete": (2, lambda: DeleteGroupsRequest(groups_names=[f"g{index}" for index in range(ELEMENTS)])),
+    "members that leave": (
+        4,
+        lambda: LeaveGroupRequest(group_id="g", members=[MemberIdentity(f"m{index}") for index in range(ELEMENTS)]),
+    ),
+    "protocols of a member": (
+        9,
+        lambda: JoinGroupRequest(
+            group_id="g",
+            session_timeout_ms=6_000,
+            protocol_type="consumer",
+            protocols=[JoinGroupRequestProtocol(f"p{index}") for index in range(ELEMENTS)],
+        ),
+    ),
+    "assignments": (
+        3,
+        lambda: SyncGroupRequest(
+            group_id="g",
+            member_id="m",
+            assignments=[SyncGroupRequestAssignment(f"m{index}") for index in range(ELEMENTS)],
+        ),
+    ),
     "producers": (
         0,
         lambda: DescribeProducersRequest(topics=[TopicRequest(name="x", partition_indexes=list(range(ELEMENTS)))]),
@@ -115,6 +167,12 @@ LARGE_REQUESTS: dict[str, tuple[int, Callable[[], Message]]] = {
         ),
     ),
 }
+
+
+def _commit_of(topic: str) -> OffsetCommitRequestTopic:
+    return OffsetCommitRequestTopic(
+        topic, partitions=[OffsetCommitRequestPartition(index) for index in range(ELEMENTS)]
+    )
 
 
 def _names(count: int) -> list[MetadataRequestTopic]:

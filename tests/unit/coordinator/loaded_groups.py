@@ -164,10 +164,15 @@ class LoadedGroups:
 
     def _fetched(self, wanted: OffsetFetchRequestGroup, *, stable: bool) -> Any:
         machine = self.machine
-        return fetch_offsets(
+        steps = fetch_offsets(
             machine,
             machine.timeline.committed,
             wanted,
             lambda name: self.topic_ids.get(name, ZERO_UUID),
             require_stable=stable,
         )
+        while True:
+            try:
+                next(steps)
+            except StopIteration as end:
+                return end.value
