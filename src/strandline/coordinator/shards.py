@@ -16,6 +16,7 @@ from strandline.coordinator.records import RecordTypes
 from strandline.coordinator.shard import M, Shard, ShardSettings
 from strandline.model.errors import ErrorCode, KafkaError
 from strandline.model.ids import TopicPartition
+from strandline.records.errors import CorruptBatch
 from strandline.runtime.clock import Clock
 from strandline.runtime.tasks import TaskGroup
 
@@ -129,7 +130,7 @@ class Shards(Generic[M]):
             self.longest_load_ms = max(self.longest_load_ms, self._clock.now_ms() - started_ms)
             if self._on_loaded is not None:
                 await self._on_loaded(shard)
-        except KafkaError as error:
+        except (KafkaError, CorruptBatch, OSError) as error:
             if self._leader_epochs.get(partition) == leader_epoch:
                 logger.error("%s could not be loaded: %s", topic_partition, error)
                 self.failed += 1

@@ -89,7 +89,8 @@ class LeaderLog:
                 await offload.run(read.load)
                 continue
             if read.slice is None:
-                return
+                why = f"{self._partition.topic_partition} cannot be read at offset {offset}"
+                raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, why)
             data = memoryview(await offload.run(read.slice.read))
             yield data
             offset = _next_offset(data)
