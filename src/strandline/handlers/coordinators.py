@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import Final
 
+from msgspec.structs import replace
+
 from strandline.coordinator.partitioning import GROUP_TOPIC, TRANSACTION_TOPIC, partition_for
 from strandline.handlers.context import BrokerContext, Call
 from strandline.handlers.internal_topics import ensure_internal_topic
@@ -39,24 +41,40 @@ async def handle_find_coordinator(
             host=found.host,
             port=found.port,
         )
-    coordinators = []
+    coordinators: list[Coordinator] = []
+    unavailable: Coordinator | None = None
     yields = YieldCounter(call)
     for key in request.coordinator_keys:
         if yields.due():
             await yield_to_loop()
-        coordinators.append(await _find(broker, call, request.key_type, key))
+        if unavailable is None:
+            found = await _find(broker, call, request.key_type, key)
+            if request.key_type in (_GROUP, _TRANSACTION) and not _exists(broker, request.key_type):
+                # It could not be created: the controller is not asked again for each key.
+                unavailable = found
+        else:
+            found = replace(unavailable, key=key)
+        coordinators.append(found)
     return FindCoordinatorResponse(coordinators=coordinators)
 
 
 async def _find(broker: BrokerContext, call: Call, kind: int, key: str) -> Coordinator:
     try:
         _check(call, kind, key)
-        leader = await _coordinator(broker, call, GROUP_TOPIC if kind == _GROUP else TRANSACTION_TOPIC, key)
+        leader = await _coordinator(broker, call, _internal_topic(kind), key)
     except KafkaError as error:
         return Coordinator(
             key=key, node_id=-1, host="", port=-1, error_code=error.code, error_message=error.why or None
         )
     return Coordinator(key, leader.node_id, leader.host, leader.port, ErrorCode.NONE)
+
+
+def _internal_topic(kind: int) -> str:
+    return GROUP_TOPIC if kind == _GROUP else TRANSACTION_TOPIC
+
+
+def _exists(broker: BrokerContext, kind: int) -> bool:
+    return broker.view.topic(_internal_topic(kind)) is not None
 
 
 def _check(call: Call, kind: int, key: str) -> None:

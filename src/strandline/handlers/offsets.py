@@ -7,7 +7,6 @@ and the others are committed.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from functools import partial
 from typing import Final
 
 from msgspec.structs import replace
@@ -15,7 +14,6 @@ from msgspec.structs import replace
 from strandline.coordinator.offset_requests import commit_offsets, delete_offsets, fetch_offsets
 from strandline.handlers.context import BrokerContext, Call
 from strandline.model.errors import ErrorCode, KafkaError
-from strandline.model.ids import ZERO_UUID, Uuid
 from strandline.protocol.messages.offsets import (
     OffsetCommitRequest,
     OffsetCommitRequestTopic,
@@ -140,19 +138,12 @@ async def _fetch(
         wanted.topics, unknown = _with_names(broker, wanted.topics)
     try:
         group = await broker.groups.for_key(wanted.group_id).read_in_steps(
-            lambda machine, at: fetch_offsets(
-                machine, at, wanted, partial(_topic_id, broker), require_stable=require_stable
-            )
+            lambda machine, at: fetch_offsets(machine, at, wanted, broker.view.topic_id, require_stable=require_stable)
         )
     except KafkaError as error:
         return _failed(wanted, error.code, call.version)
     group.topics += unknown
     return group
-
-
-def _topic_id(broker: BrokerContext, name: str) -> Uuid:
-    info = broker.view.topic(name)
-    return ZERO_UUID if info is None else info.id
 
 
 def _with_names(

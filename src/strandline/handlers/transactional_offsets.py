@@ -74,7 +74,7 @@ async def _commit(broker: BrokerContext, call: Call, request: TxnOffsetCommitReq
         if not is_open:
             raise KafkaError(ErrorCode.INVALID_TXN_STATE, "the transaction has ended meanwhile")
     return await shard.write_in_transaction(
-        producer, lambda machine, now: commit_transactional_offsets(machine, request, now)
+        producer, lambda machine, now: commit_transactional_offsets(machine, request, now, broker.view.topic_id)
     )
 
 

@@ -25,7 +25,7 @@ from strandline.metadata.values import (
     QuotaEntity,
     TopicInfo,
 )
-from strandline.model.ids import Uuid
+from strandline.model.ids import ZERO_UUID, Uuid
 from strandline.model.timeline import LATEST, TimelineMap
 from strandline.protocol.messages.metadata_records import (
     AccessControlEntryRecord,
@@ -90,6 +90,10 @@ class View:
     def topic(self, name: str) -> TopicInfo | None:
         topic_id = self._topics.ids.get(name, self.moment)
         return None if topic_id is None else self._topics.topics.get(topic_id, self.moment)
+
+    def topic_id(self, name: str) -> Uuid:
+        """Zero when there is no topic of this name."""
+        return self._topics.ids.get(name, self.moment) or ZERO_UUID
 
     def topic_by_id(self, topic_id: Uuid) -> TopicInfo | None:
         return self._topics.topics.get(topic_id, self.moment)

@@ -27,7 +27,7 @@ from strandline.log.partition_log import PartitionLog
 from strandline.log.validation import Origin, validate
 from strandline.metadata.changes import Changes, PartitionDelta
 from strandline.model.errors import ErrorCode, KafkaError
-from strandline.model.ids import ZERO_UUID, TopicPartition, Uuid
+from strandline.model.ids import ZERO_UUID, TopicPartition
 from strandline.node.node_resources import NodeResources
 from strandline.records.batch import batches
 from strandline.replication.leader import Leader
@@ -159,11 +159,11 @@ class BrokerCoordinators:
             await yield_to_loop()
 
     def _delete_former_topics(self, shard: Shard[GroupMachine], group_ids: list[str]) -> None:
-        shard.apply(lambda machine, now: delete_offsets_of_former_topics(machine, group_ids, self._topic_id))
-
-    def _topic_id(self, name: str) -> Uuid:
-        info = self._node.image.committed.topic(name)
-        return ZERO_UUID if info is None else info.id
+        shard.apply(
+            lambda machine, now: delete_offsets_of_former_topics(
+                machine, group_ids, self._node.image.committed.topic_id
+            )
+        )
 
     def unload(self) -> None:
         self.groups.unload_all()
