@@ -17,6 +17,7 @@ from strandline.client.admin.lag import group_lag
 from strandline.client.admin.metrics_page import read_metrics
 from strandline.client.admin.offsets import ListedOffset, list_offsets
 from strandline.client.admin.quorum import QuorumAdmin
+from strandline.client.admin.raw_fetch import RawBatches, RawFetchSettings, fetch_raw
 from strandline.client.admin.reassignments import ReassignmentAdmin
 from strandline.client.admin.topics import TopicAdmin
 from strandline.client.bootstrap import parse_bootstrap
@@ -98,11 +99,14 @@ class Client:
     ) -> dict[TopicPartition, ListedOffset | KafkaError]:
         return await list_offsets(self.router, wanted, read_committed=read_committed)
 
-    async def group_lag(
-        self, group_id: str, *, cached: Mapping[TopicPartition, Lag] | None = None
-    ) -> dict[TopicPartition, Lag]:
+    async def fetch_raw(
+        self, positions: Mapping[TopicPartition, int], settings: RawFetchSettings | None = None
+    ) -> dict[TopicPartition, RawBatches | KafkaError]:
+        return await fetch_raw(self.router, positions, settings)
+
+    async def group_lag(self, group_id: str) -> dict[TopicPartition, Lag]:
         """How far the group is behind in every partition with a committed offset."""
-        return await group_lag(self.router, await self.groups.offsets(group_id), cached=cached)
+        return await group_lag(self.router, await self.groups.offsets(group_id))
 
     async def elect_leaders(
         self, election: Election, partitions: Iterable[TopicPartition] | None

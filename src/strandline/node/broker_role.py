@@ -26,6 +26,7 @@ from strandline.model.ids import METADATA_TOPIC, TopicPartition, Uuid
 from strandline.node.controller_channel import ControllerChannel
 from strandline.node.coordinators import BrokerCoordinators
 from strandline.node.directory_assignments import DirectoryAssignments
+from strandline.node.group_lag import GroupLagMonitor
 from strandline.node.lifecycle import BrokerLifecycle, Listeners, Registration
 from strandline.node.node_resources import NodeResources
 from strandline.node.previous_broker_epoch import PreviousBrokerEpoch
@@ -106,6 +107,13 @@ class BrokerRole:
         )
         self._peers = fetch_peers
         self._coordinators = BrokerCoordinators(node, self._partitions, self._send_markers)
+        self._group_lag = GroupLagMonitor(
+            world,
+            node.metrics,
+            node.tasks,
+            self._coordinators.groups,
+            lambda: KnownBrokers(node.image).endpoint(self._listener, node.node_id),
+        )
         self._publisher = MetadataPublisher(
             node.node_id,
             node.image,

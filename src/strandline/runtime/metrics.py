@@ -10,7 +10,7 @@ which is read for a snapshot only. Nothing here reads a clock: times are argumen
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 
 
 class Counter:
@@ -88,6 +88,9 @@ class Window:
         return 0
 
 
+Series = Iterable[tuple[Mapping[str, str], float]]
+
+
 class Metrics:
     """The registry of one node. The same name and tags return the same counter or window."""
 
@@ -95,6 +98,7 @@ class Metrics:
         self._counters: dict[str, Counter] = {}
         self._windows: dict[str, Window] = {}
         self._gauges: dict[str, Callable[[], float]] = {}
+        self._series: dict[str, Callable[[], Series]] = {}
 
     def counter(self, name: str, **tags: str) -> Counter:
         return self._counters.setdefault(_named(name, tags), Counter())
@@ -106,9 +110,15 @@ class Metrics:
         """Replaces a gauge of the same name."""
         self._gauges[_named(name, tags)] = read
 
+    def series(self, name: str, read: Callable[[], Series]) -> None:
+        """A gauge whose tags come and go: `read` returns those of the moment. The caller bounds their number."""
+        self._series[name] = read
+
     def snapshot(self, now_ms: int) -> dict[str, float]:
         values: dict[str, float] = {name: counter.value for name, counter in self._counters.items()}
         values.update((name, read()) for name, read in self._gauges.items())
+        for name, read_series in self._series.items():
+            values.update((_named(name, tags), value) for tags, value in read_series())
         for name, window in self._windows.items():
             values[name + ",attribute=Count"] = window.count
             values[name + ",attribute=Max"] = window.longest(now_ms)
@@ -118,8 +128,9 @@ class Metrics:
         return dict(sorted(values.items()))
 
 
-def _named(name: str, tags: dict[str, str]) -> str:
-    return name + "".join(f",{key}={value}" for key, value in tags.items())
+def _named(name: str, tags: Mapping[str, str]) -> str:
+    """A comma in a value is percent-encoded, since commas separate tags."""
+    return name + "".join(f",{key}={value.replace(',', '%2C')}" for key, value in tags.items())
 
 
 def _bucket(value: int) -> int:

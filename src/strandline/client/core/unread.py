@@ -31,6 +31,11 @@ class Lag(msgspec.Struct, frozen=True):
     def records(self) -> int:
         return max(0, self.log_end - self.committed)
 
+    @property
+    def is_known(self) -> bool:
+        """Whether the log end is known; the oldest record may still be unknown."""
+        return self.error is None or self.log_end > self.committed
+
     def age_ms(self, wall_ms: int) -> int:
         """0 without an unread record, and for timestamps in the future."""
         return 0 if self.oldest_ms is None else max(0, wall_ms - self.oldest_ms)
