@@ -8,7 +8,7 @@ happens inside of it is corrected by the decisions themselves (`classic/`).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Sequence
 from random import Random
 from typing import Final, get_args
 
@@ -19,17 +19,12 @@ from strandline.coordinator.classic import membership, rebalance
 from strandline.coordinator.classic import sync as classic_sync
 from strandline.coordinator.classic.group import ClassicGroup
 from strandline.coordinator.classic.group import State as ClassicState
-from strandline.coordinator.consumer import leaving
-from strandline.coordinator.consumer.context import (
-    ConsumerContext,
-    ConsumerSession,
-    RebalanceTimeout,
-    RegexSlice,
-    TargetSlice,
-)
+from strandline.coordinator.consumer import classic_members, leaving, migration
+from strandline.coordinator.consumer.context import ConsumerContext, MemberTimer, RegexSlice, TargetSlice
 from strandline.coordinator.consumer.group import ConsumerGroup
 from strandline.coordinator.consumer.heartbeat import Identity, Jobs, check_request, heartbeat
 from strandline.coordinator.consumer.member import LEAVE_EPOCH, STATIC_LEAVE_EPOCH
+from strandline.coordinator.consumer.member import Member as ConsumerMember
 from strandline.coordinator.consumer.regexes import on_regex_slice
 from strandline.coordinator.consumer.settings import ConsumerSettings
 from strandline.coordinator.consumer.target import on_target_slice
@@ -216,7 +211,7 @@ class GroupMachine:
     def on_timer(self, key: Hashable, now: Now) -> Decision[None]:
         if isinstance(key, OffsetExpiry):
             return self._expire_offsets(key, now)
-        if isinstance(key, ConsumerSession | RebalanceTimeout | TargetSlice | RegexSlice):
+        if isinstance(key, MemberTimer | TargetSlice | RegexSlice):
             return self._on_consumer_timer(key, now)
         if not isinstance(key, rebalance.JoinTimeout | rebalance.SyncTimeout | rebalance.SessionTimeout):
             raise AssertionError(f"unknown timer {key!r}")
@@ -249,20 +244,30 @@ class GroupMachine:
         )
         return decision
 
-    def _on_consumer_timer(
-        self, key: ConsumerSession | RebalanceTimeout | TargetSlice | RegexSlice, now: Now
-    ) -> Decision[None]:
+    def _on_consumer_timer(self, key: MemberTimer | TargetSlice | RegexSlice, now: Now) -> Decision[None]:
         known = self._groups.get(key.group_id)
         group = known if isinstance(known, ConsumerGroup) else None
         if isinstance(key, TargetSlice):
             return on_target_slice(self.consumer, self._jobs.targets, group, key.group_id, now)
         if isinstance(key, RegexSlice):
             return on_regex_slice(self.consumer, self._jobs.regexes, group, key.group_id, now)
-        if group is None:
+        member = None if group is None else leaving.timed_out_member(group, key)
+        if group is None or member is None:
             return nothing()
-        if isinstance(key, ConsumerSession):
-            return leaving.on_session_timeout(self.consumer, group, key.member_id, now)
-        return leaving.on_rebalance_timeout(self.consumer, group, key.member_id, now)
+        return self._remove_consumers(group, [member], now)
+
+    def _remove_consumers(self, group: ConsumerGroup, members: Sequence[ConsumerMember], now: Now) -> Decision[None]:
+        """Removes members; what is left may be a classic group again."""
+        context = self.consumer
+        if not migration.may_downgrade(context, group, members, self.settings.max_size):
+            return Decision(None, leaving.remove_members(context, group, members))
+        classic = migration.downgraded(context, group, members, now)
+        records = [*group.tombstones(), classic.record()]
+        self._groups[group.group_id] = classic
+        for member in classic.members.values():
+            rebalance.restart_session(self.classic, classic, member, now)
+        decision = Decision(None, records, is_applied=True)
+        return merged(decision, rebalance.prepare_rebalance(self.classic, classic, now))
 
     @property
     def classic(self) -> rebalance.ClassicContext:
@@ -288,25 +293,50 @@ class GroupMachine:
         context = self.consumer
         check_request(request, caller.version, context.settings(request.group_id).assignors)
         if request.member_epoch in (LEAVE_EPOCH, STATIC_LEAVE_EPOCH):
-            return leaving.leave(context, self.consumer_group(request.group_id), request)
-        group = self._groups.get(request.group_id)
-        is_joining = request.member_epoch == 0
-        records = []
-        if is_joining and isinstance(group, ClassicGroup) and group.state is ClassicState.EMPTY:
-            records.append(group.tombstone())
-            group = None
-        is_new = group is None and is_joining
-        if is_new:
-            group = ConsumerGroup(request.group_id, self.timeline)
-        if not isinstance(group, ConsumerGroup):
-            group = self.consumer_group(request.group_id)
+            return self._consumer_leaves(request, now)
+        known = self._groups.get(request.group_id)
+        group, records = self._heartbeat_group(request, now)
         member_id = request.member_id or str(random_uuid(self._random))
         identity = Identity(member_id, caller.client_id, caller.client_host)
         decision = heartbeat(context, self._jobs, group, request, identity, now)
-        if is_new:
+        if group is not known:
+            # Its records are replayed into this group, which has been filled with them already.
             self._groups[request.group_id] = group
             decision.records[:0] = records
+            if isinstance(known, ClassicGroup):
+                decision.completed += migration.fail_waiting(known)
+                leaving.restart_timers(context, group, now)
         return decision
+
+    def _heartbeat_group(
+        self, request: ConsumerGroupHeartbeatRequest, now: Now
+    ) -> tuple[ConsumerGroup, list[CoordinatorRecord]]:
+        """The group of a heartbeat. A member that joins creates it, or makes a consumer group of a classic one: with
+        the records that do."""
+        known = self._groups.get(request.group_id)
+        if isinstance(known, ConsumerGroup) or request.member_epoch != 0:
+            return self.consumer_group(request.group_id), []
+        records: list[CoordinatorRecord] = []
+        if known is not None and known.state is ClassicState.EMPTY:
+            records = known.tombstones()
+        elif known is not None:
+            migration.check_upgrade(self.consumer, known)
+            records = migration.upgrade_records(self.consumer, known, now)
+        group = ConsumerGroup(request.group_id, self.timeline)
+        for record in records:
+            group.replay(record.key, record.value)
+        return group, records
+
+    def _consumer_leaves(
+        self, request: ConsumerGroupHeartbeatRequest, now: Now
+    ) -> Decision[ConsumerGroupHeartbeatResponse | None]:
+        group = self.consumer_group(request.group_id)
+        response = ConsumerGroupHeartbeatResponse(member_id=request.member_id, member_epoch=request.member_epoch)
+        member = leaving.leaving_member(group, request)
+        if request.member_epoch == STATIC_LEAVE_EPOCH and request.instance_id is not None:
+            return Decision(response, leaving.leave_for_now(group, member))
+        left: Decision[ConsumerGroupHeartbeatResponse | None] = Decision(response)
+        return merged(left, self._remove_consumers(group, [member], now))
 
     def consumer_group(self, group_id: str, at: int = LATEST) -> ConsumerGroup:
         """Raises GROUP_ID_NOT_FOUND."""
@@ -329,7 +359,7 @@ class GroupMachine:
         tombstones = []
         if isinstance(group, ConsumerGroup):
             if group.has_members:
-                return Decision(classic_join.join_error(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, request.member_id))
+                return self._join_consumer_group(group, request, caller, token, now)
             tombstones, group = group.tombstones(), None
         is_new = group is None
         if group is None:
@@ -347,6 +377,17 @@ class GroupMachine:
             decision.is_applied = True
         return decision
 
+    def _join_consumer_group(
+        self, group: ConsumerGroup, request: JoinGroupRequest, caller: Caller, token: Token, now: Now
+    ) -> Decision[JoinGroupResponse | None]:
+        joining = classic_join.Joining(
+            request, caller.version, caller.client_id, caller.client_host, token, self._new_member_id
+        )
+        try:
+            return classic_members.join(self.consumer, self._jobs, group, joining, now)
+        except KafkaError as error:
+            return Decision(classic_join.join_error(error.code, request.member_id))
+
     def sync(
         self, request: SyncGroupRequest, caller: Caller, token: Token, now: Now
     ) -> Decision[SyncGroupResponse | None]:
@@ -356,11 +397,16 @@ class GroupMachine:
         if not request.group_id:
             return Decision(classic_sync.sync_error(ErrorCode.INVALID_GROUP_ID))
         group = self._groups.get(request.group_id)
-        if not isinstance(group, ClassicGroup):
+        if isinstance(group, ConsumerGroup):
+            return classic_members.sync(self.consumer, group, request, now)
+        if group is None:
             return Decision(classic_sync.sync_error(ErrorCode.UNKNOWN_MEMBER_ID))
         return classic_sync.sync(self.classic, group, request, token, now)
 
     def heartbeat(self, request: HeartbeatRequest, now: Now) -> Decision[HeartbeatResponse | None]:
+        group = self._groups.get(request.group_id)
+        if isinstance(group, ConsumerGroup):
+            return classic_members.heartbeat(self.consumer, group, request, now)
         return membership.heartbeat(self.classic, self._with_members(request.group_id), request, now)
 
     def leave(self, request: LeaveGroupRequest, caller: Caller, now: Now) -> Decision[LeaveGroupResponse | None]:
@@ -368,17 +414,36 @@ class GroupMachine:
         if caller.version < _LEAVES_IN_BATCHES_SINCE:
             identities = [MemberIdentity(request.member_id)]
         group = self._groups.get(request.group_id)
-        if not isinstance(group, ClassicGroup) or not request.group_id:
+        if group is None or not request.group_id:
             code = ErrorCode.UNKNOWN_MEMBER_ID if request.group_id else ErrorCode.INVALID_GROUP_ID
             if caller.version < _LEAVES_IN_BATCHES_SINCE or code is ErrorCode.INVALID_GROUP_ID:
                 raise KafkaError(code, f"there is no group {request.group_id!r}")
             results = [MemberResponse(each.member_id, each.group_instance_id, code) for each in identities]
             return Decision(LeaveGroupResponse(members=results))
-        decision = membership.leave(self.classic, group, identities, now)
+        if isinstance(group, ConsumerGroup):
+            decision = self._leave_consumer_group(group, identities, now)
+        else:
+            decision = membership.leave(self.classic, group, identities, now)
         response = decision.response
         if caller.version < _LEAVES_IN_BATCHES_SINCE and response is not None:
             decision.response = LeaveGroupResponse(error_code=response.members[0].error_code)
         return decision
+
+    def _leave_consumer_group(
+        self, group: ConsumerGroup, identities: Sequence[MemberIdentity], now: Now
+    ) -> Decision[LeaveGroupResponse | None]:
+        results = []
+        members: dict[str, ConsumerMember] = {}
+        for identity in identities:
+            code = ErrorCode.NONE
+            try:
+                member = classic_members.leaving_member(group, identity)
+                members[member.member_id] = member
+            except KafkaError as error:
+                code = error.code
+            results.append(MemberResponse(identity.member_id, identity.group_instance_id, code))
+        decision: Decision[LeaveGroupResponse | None] = Decision(LeaveGroupResponse(members=results))
+        return merged(decision, self._remove_consumers(group, list(members.values()), now)) if members else decision
 
     def _with_members(self, group_id: str) -> ClassicGroup:
         if not group_id:

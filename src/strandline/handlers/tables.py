@@ -42,6 +42,7 @@ from strandline.handlers.configs import (
     handle_incremental_alter_configs,
     handle_list_config_resources,
 )
+from strandline.handlers.consumer_groups import handle_consumer_group_describe, handle_consumer_group_heartbeat
 from strandline.handlers.context import (
     BoundApi,
     BrokerContext,
@@ -232,6 +233,8 @@ _ROWS: Final = (
     _row(ApiKey.DESCRIBE_TRANSACTIONS, broker=handle_describe_transactions),
     _row(ApiKey.LIST_TRANSACTIONS, broker=handle_list_transactions),
     _row(ApiKey.ALLOCATE_PRODUCER_IDS, decided_by=Controller.allocate_producer_ids),
+    _row(ApiKey.CONSUMER_GROUP_HEARTBEAT, broker=handle_consumer_group_heartbeat),
+    _row(ApiKey.CONSUMER_GROUP_DESCRIBE, broker=handle_consumer_group_describe),
     _row(ApiKey.CONTROLLER_REGISTRATION, decided_by=Controller.register_controller),
     _row(ApiKey.ASSIGN_REPLICAS_TO_DIRS, decided_by=Controller.assign_replicas_to_dirs),
     _row(ApiKey.LIST_CONFIG_RESOURCES, broker=handle_list_config_resources),

@@ -18,12 +18,13 @@ from strandline.protocol.messages.metadata_records import FeatureLevelRecord
 from strandline.protocol.types import Message
 
 ELIGIBLE_LEADER_REPLICAS: Final = "eligible.leader.replicas.version"
+GROUP_VERSION: Final = "group.version"
 KRAFT_VERSION: Final = "kraft.version"
 TRANSACTION_VERSION: Final = "transaction.version"
 
 SUPPORTED_FEATURES: Final[dict[str, tuple[int, int]]] = {
     ELIGIBLE_LEADER_REPLICAS: (0, 1),
-    "group.version": (0, 1),
+    GROUP_VERSION: (0, 1),
     KRAFT_VERSION: (0, 1),
     METADATA_VERSION: (MINIMUM_METADATA_VERSION, LATEST_METADATA_VERSION),
     "share.version": (0, 1),
@@ -34,6 +35,7 @@ SUPPORTED_FEATURES: Final[dict[str, tuple[int, int]]] = {
 
 SERVED_FEATURES: Final[dict[str, int]] = {
     ELIGIBLE_LEADER_REPLICAS: 1,
+    GROUP_VERSION: 1,
     KRAFT_VERSION: 1,
     METADATA_VERSION: LATEST_METADATA_VERSION,
     TRANSACTION_VERSION: 2,
@@ -42,6 +44,8 @@ SERVED_FEATURES: Final[dict[str, int]] = {
 
 # From this level on, a new cluster enables eligible leader replicas by default.
 _ELR_BY_DEFAULT_SINCE: Final = 26
+# From this level on (4.0-IV0), a new cluster serves consumer groups (KIP-848).
+_CONSUMER_GROUPS_SINCE: Final = 22
 # From this level on (4.0-IV2), a new cluster uses transactions of version 2 (KIP-890).
 _TRANSACTIONS_V2_SINCE: Final = 24
 
@@ -51,6 +55,8 @@ def bootstrap_records(metadata_version: int = LATEST_METADATA_VERSION) -> list[M
     records: list[Message] = [FeatureLevelRecord(name=METADATA_VERSION, feature_level=metadata_version)]
     if metadata_version >= _ELR_BY_DEFAULT_SINCE:
         records.append(FeatureLevelRecord(name=ELIGIBLE_LEADER_REPLICAS, feature_level=1))
+    if metadata_version >= _CONSUMER_GROUPS_SINCE:
+        records.append(FeatureLevelRecord(name=GROUP_VERSION, feature_level=1))
     if metadata_version >= _TRANSACTIONS_V2_SINCE:
         records.append(FeatureLevelRecord(name=TRANSACTION_VERSION, feature_level=2))
     return records

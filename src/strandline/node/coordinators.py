@@ -9,6 +9,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from typing import Any, Final
 
+from strandline.coordinator.consumer.settings import ConsumerSettings
 from strandline.coordinator.group_counts import GroupCounts
 from strandline.coordinator.group_metrics import register_group_metrics
 from strandline.coordinator.groups import GroupMachine
@@ -26,9 +27,11 @@ from strandline.log.cold_reads import ColdRead
 from strandline.log.partition_log import PartitionLog
 from strandline.log.validation import Origin, validate
 from strandline.metadata.changes import Changes, PartitionDelta
+from strandline.metadata.values import GROUP_RESOURCE
 from strandline.model.errors import ErrorCode, KafkaError
 from strandline.model.ids import ZERO_UUID, TopicPartition
 from strandline.node.node_resources import NodeResources
+from strandline.node.subscribed_topics import CommittedTopics
 from strandline.records.batch import batches
 from strandline.replication.leader import Leader
 from strandline.replication.partition import Partition
@@ -106,6 +109,7 @@ class BrokerCoordinators:
         self._partitions = partitions
         self._group_counts = GroupCounts()
         self._group_settings = GroupSettings.of(node.dynamic_config.get)
+        self._consumer_settings = ConsumerSettings.of(node.dynamic_config.get, {})
         self._markers = MarkerWriter(self._leader_of, send_markers, node.tasks)
         config = node.config
         linger_ms = config.integer("group.coordinator.append.linger.ms")
@@ -140,6 +144,7 @@ class BrokerCoordinators:
     def on_metadata(self, changes: Changes) -> None:
         if changes.broker_config or changes.default_broker_config:
             self._group_settings = GroupSettings.of(self._node.dynamic_config.get)
+            self._consumer_settings = ConsumerSettings.of(self._node.dynamic_config.get, {})
         for delta in (*changes.hosted, *changes.leadership):
             self._on_leadership(delta)
         for delta in changes.dropped:
@@ -151,6 +156,21 @@ class BrokerCoordinators:
         if deleted:
             for shard in self.groups.active():
                 shard.apply(lambda machine, now: delete_offsets_of_topics(machine, deleted))
+        self._on_topics(changes)
+
+    def _on_topics(self, changes: Changes) -> None:
+        new_or_deleted = [topic.name for topic in (*changes.topics_created, *changes.topics_deleted)]
+        names = frozenset((*changes.topics, *new_or_deleted))
+        if names:
+            version = changes.offset if new_or_deleted else None
+            for shard in self.groups.active():
+                shard.apply(lambda machine, now: machine.on_topics_changed(names, version))
+
+    def _settings_of_group(self, group_id: str) -> ConsumerSettings:
+        configs = self._node.image.committed.configs(GROUP_RESOURCE, group_id)
+        if not configs:
+            return self._consumer_settings
+        return ConsumerSettings.of(self._node.dynamic_config.get, configs)
 
     async def _on_groups_loaded(self, shard: Shard[GroupMachine]) -> None:
         group_ids = [group.group_id for group in shard.machine.groups()]
@@ -220,7 +240,14 @@ class BrokerCoordinators:
         return None if info is None else info.partition_count
 
     def _group_machine(self, partition: int, leader_epoch: int) -> GroupMachine:
-        return GroupMachine(lambda: self._group_settings, self._node.world.random, self._group_counts)
+        image = self._node.image
+        return GroupMachine(
+            lambda: self._group_settings,
+            self._node.world.random,
+            self._group_counts,
+            lambda: CommittedTopics(image.committed),
+            self._settings_of_group,
+        )
 
     async def _open_log(self, topic_partition: TopicPartition, leader_epoch: int) -> LeaderLog:
         partition = self._partitions.find(topic_partition.topic, ZERO_UUID, topic_partition.partition)

@@ -169,7 +169,6 @@ class Api(msgspec.Struct, frozen=True, dict=True):
 
 BROKER, CONTROLLER, BOTH = Listener.BROKER, Listener.CONTROLLER, Listener.BOTH
 
-GROUPS: Final = "comes with group coordinators"
 SECURITY: Final = "comes with security"
 DIRECTORIES: Final = "comes with moving replicas between log directories"
 TELEMETRY: Final = "needs a telemetry receiver, which does not exist"
@@ -273,8 +272,8 @@ _TABLE: Final = (
     _api(65, "DescribeTransactions", "transactions", (0, 0), 0, BROKER),
     _api(66, "ListTransactions", "transactions", (0, 2), 0, BROKER, stable_version=1),
     _api(67, "AllocateProducerIds", "producers", (0, 0), 0, CONTROLLER),
-    _api(68, "ConsumerGroupHeartbeat", "consumer_groups", (0, 1), 0, BROKER, not_served=GROUPS),
-    _api(69, "ConsumerGroupDescribe", "consumer_groups", (0, 1), 0, BROKER, not_served=GROUPS),
+    _api(68, "ConsumerGroupHeartbeat", "consumer_groups", (0, 1), 0, BROKER),
+    _api(69, "ConsumerGroupDescribe", "consumer_groups", (0, 1), 0, BROKER),
     _api(70, "ControllerRegistration", "brokers", (0, 0), 0, CONTROLLER),
     _api(71, "GetTelemetrySubscriptions", "telemetry", (0, 0), 0, BROKER, not_served=TELEMETRY),
     _api(72, "PushTelemetry", "telemetry", (0, 0), 0, BROKER, not_served=TELEMETRY),

@@ -311,6 +311,10 @@ def expected_image(view: View) -> dict[str, list[str]]:
         "features": [
             "finalized_eligible.leader.replicas.version:",
             "  1",
+            "finalized_group.version:",
+            "  1",
+            "finalized_transaction.version:",
+            "  2",
             "metadataVersion:",
             "  Optional[4.3-IV0]",
         ],

@@ -45,6 +45,7 @@ def test_only_the_first_active_controller_writes_the_bootstrap_records() -> None
         assert len(active.log.batches) == 1
         assert active.image.committed.features() == {
             "eligible.leader.replicas.version": 1,
+            "group.version": 1,
             "metadata.version": 30,
             "transaction.version": 2,
         }

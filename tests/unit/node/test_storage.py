@@ -84,13 +84,15 @@ def test_every_directory_gets_the_initial_feature_levels() -> None:
     for path in ("/data/a", "/data/b"):
         assert read_bootstrap_checkpoint(disk, path) == [
             FeatureLevelRecord(name="metadata.version", feature_level=25),
+            FeatureLevelRecord(name="group.version", feature_level=1),
             FeatureLevelRecord(name="transaction.version", feature_level=2),
         ]
 
 
 def test_feature_levels_can_be_chosen() -> None:
     disk = SimDisk(Volume())
-    formatted(disk, features={"eligible.leader.replicas.version": 0, "metadata.version": 29, "kraft.version": 1})
+    levels = {"eligible.leader.replicas.version": 0, "group.version": 0, "metadata.version": 29, "kraft.version": 1}
+    formatted(disk, features=levels)
     assert read_bootstrap_checkpoint(disk, "/data/a") == [
         FeatureLevelRecord(name="metadata.version", feature_level=29),
         FeatureLevelRecord(name="transaction.version", feature_level=2),

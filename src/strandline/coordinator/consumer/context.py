@@ -37,6 +37,24 @@ class RegexSlice(msgspec.Struct, frozen=True):
     group_id: str
 
 
+class ClassicJoinTimeout(msgspec.Struct, frozen=True):
+    """Timer key: a member of the classic protocol that was asked to rejoin and has not."""
+
+    group_id: str
+    member_id: str
+
+
+class ClassicSyncTimeout(msgspec.Struct, frozen=True):
+    """Timer key: a member of the classic protocol that has joined and not sent SyncGroup."""
+
+    group_id: str
+    member_id: str
+
+
+MemberTimer = ConsumerSession | RebalanceTimeout | ClassicJoinTimeout | ClassicSyncTimeout
+"""The member is removed when one of these has passed."""
+
+
 class ConsumerContext(msgspec.Struct, frozen=True):
     timers: Timers
     topics: Topics

@@ -67,7 +67,8 @@ class ConsumerGroup:
         self._refresh_epoch = 0
 
     def epoch(self, at: int = LATEST) -> int:
-        return self._numbers.get(_EPOCH, at) or 0
+        """A new group starts in epoch 1, above the assignment epoch: its first heartbeat computes a target."""
+        return self._numbers.get(_EPOCH, at) or 1
 
     def assignment_epoch(self, at: int = LATEST) -> int:
         return self._numbers.get(_ASSIGNMENT_EPOCH, at) or 0

@@ -1,7 +1,7 @@
 """ConsumerGroupHeartbeat (68) of a member that joins or stays.
 
-1. The member is created or updated (record 5). The group epoch grows (record 3) when the group is new, when a
-   subscription has changed, or when the subscribed topics have.
+1. The member is created or updated (record 5). The group epoch grows (record 3) when a subscription or the subscribed
+   topics have changed.
 2. The target assignment is computed when it is older than the group epoch (records 7 and 6).
 3. The member takes its next step towards the target (record 8), and learns its assignment when that has changed or when
    it sent a full request.
@@ -132,7 +132,7 @@ def heartbeat(
         records.append(member_record(group.group_id, updated))
     has_new_topics = updated.subscribed_topics != member.subscribed_topics
     regex = update_regexes(context, jobs.regexes, group, member, updated, records, now)
-    is_bumped = group.epoch() == 0 or has_new_topics or regex is RegexChange.RESOLVED
+    is_bumped = has_new_topics or regex is RegexChange.RESOLVED
     epoch = update_metadata(context, group, member, updated, records, now, is_bumped=is_bumped)
     target_epoch, target = next_target(context, jobs, group, epoch, member, updated, records, now)
     reconciled = reconcile_member(

@@ -3,10 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import get_args
 
 import msgspec
 
-from strandline.coordinator.consumer.context import ConsumerContext, ConsumerSession, RebalanceTimeout
+from strandline.coordinator.consumer.context import (
+    ClassicJoinTimeout,
+    ClassicSyncTimeout,
+    ConsumerContext,
+    ConsumerSession,
+    MemberTimer,
+    RebalanceTimeout,
+)
 from strandline.coordinator.consumer.group import ConsumerGroup
 from strandline.coordinator.consumer.group_records import (
     current_assignment_record,
@@ -16,24 +24,22 @@ from strandline.coordinator.consumer.group_records import (
 )
 from strandline.coordinator.consumer.member import NO_PARTITIONS, STATIC_LEAVE_EPOCH, Member, MemberState
 from strandline.coordinator.consumer.metadata_hash import metadata_hash
-from strandline.coordinator.decision import Decision, Now, nothing
+from strandline.coordinator.decision import Now
 from strandline.coordinator.records import CoordinatorRecord
 from strandline.model.errors import ErrorCode, KafkaError
-from strandline.protocol.messages.consumer_groups import ConsumerGroupHeartbeatRequest, ConsumerGroupHeartbeatResponse
+from strandline.protocol.messages.consumer_groups import ConsumerGroupHeartbeatRequest
 
 
-def leave(
-    context: ConsumerContext, group: ConsumerGroup, request: ConsumerGroupHeartbeatRequest
-) -> Decision[ConsumerGroupHeartbeatResponse | None]:
-    response = ConsumerGroupHeartbeatResponse(member_id=request.member_id, member_epoch=request.member_epoch)
+def leaving_member(group: ConsumerGroup, request: ConsumerGroupHeartbeatRequest) -> Member:
     if request.instance_id is None:
-        member = group.member(request.member_id)
-    else:
-        member = check_static_member(group, request.instance_id, request.member_id)
-        if request.member_epoch == STATIC_LEAVE_EPOCH:
-            away = msgspec.structs.replace(member, member_epoch=STATIC_LEAVE_EPOCH, pending_revocation=NO_PARTITIONS)
-            return Decision(response, [current_assignment_record(group.group_id, away)])
-    return Decision(response, remove_members(context, group, [member]))
+        return group.member(request.member_id)
+    return check_static_member(group, request.instance_id, request.member_id)
+
+
+def leave_for_now(group: ConsumerGroup, member: Member) -> list[CoordinatorRecord]:
+    """A static member keeps its partitions until its session timeout, and is expected back before."""
+    away = msgspec.structs.replace(member, member_epoch=STATIC_LEAVE_EPOCH, pending_revocation=NO_PARTITIONS)
+    return [current_assignment_record(group.group_id, away)]
 
 
 def check_static_member(group: ConsumerGroup, instance_id: str, member_id: str) -> Member:
@@ -67,21 +73,21 @@ def remove_members(
     new_hash = metadata_hash(context.topics, group.subscribed_topics(replaced=members))
     records.append(epoch_record(group_id, group.epoch() + 1, new_hash))
     for member in members:
-        context.timers.cancel(ConsumerSession(group_id, member.member_id))
-        context.timers.cancel(RebalanceTimeout(group_id, member.member_id))
+        for timer in get_args(MemberTimer):
+            context.timers.cancel(timer(group_id, member.member_id))
     return records
 
 
-def on_session_timeout(context: ConsumerContext, group: ConsumerGroup, member_id: str, now: Now) -> Decision[None]:
-    member = group.members.get(member_id)
-    return nothing() if member is None else Decision(None, remove_members(context, group, [member]))
-
-
-def on_rebalance_timeout(context: ConsumerContext, group: ConsumerGroup, member_id: str, now: Now) -> Decision[None]:
-    member = group.members.get(member_id)
-    if member is None or member.state is not MemberState.UNREVOKED_PARTITIONS:
-        return nothing()
-    return Decision(None, remove_members(context, group, [member]))
+def timed_out_member(group: ConsumerGroup, key: MemberTimer) -> Member | None:
+    """The member that a timer removes, if it still has to be."""
+    member = group.members.get(key.member_id)
+    if member is None:
+        return None
+    if isinstance(key, RebalanceTimeout):
+        return member if member.state is MemberState.UNREVOKED_PARTITIONS else None
+    if isinstance(key, ClassicJoinTimeout | ClassicSyncTimeout):
+        return member if member.uses_classic_protocol else None
+    return member
 
 
 def restart_timers(context: ConsumerContext, group: ConsumerGroup, now: Now) -> None:

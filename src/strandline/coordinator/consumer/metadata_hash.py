@@ -10,17 +10,16 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from strandline.coordinator.consumer.topics import Topics
+from strandline.records.checksum import crc32c
 
 
 def metadata_hash(topics: Topics, names: Iterable[str]) -> int:
     """Zero when none of the topics exists."""
-    from hashlib import blake2b  # slow to load, and a node starts without consumer groups
-
     known = [topic for name in sorted(names) if (topic := topics.by_name(name)) is not None]
     if not known:
         return 0
-    digest = blake2b(digest_size=8)
-    for topic in known:
-        name = topic.name.encode()
-        digest.update(len(name).to_bytes(4, "big") + name + topic.topic_id + topic.partition_count.to_bytes(4, "big"))
-    return int.from_bytes(digest.digest(), "big", signed=True)
+    data = b"".join(
+        topic.name.encode() + b"\0" + topic.topic_id + topic.partition_count.to_bytes(4, "big") for topic in known
+    )
+    both = crc32c(data) << 32 | crc32c(data[::-1])
+    return int.from_bytes(both.to_bytes(8, "big"), "big", signed=True)

@@ -13,7 +13,6 @@ from enum import Enum, auto
 from typing import Any, Final
 
 import msgspec
-import re2
 
 from strandline.coordinator.consumer.context import ConsumerContext, RegexSlice
 from strandline.coordinator.consumer.group import ConsumerGroup
@@ -49,6 +48,8 @@ class RegexJob(msgspec.Struct):
 
 def compiled(regex: str) -> Any:
     """Raises INVALID_REGULAR_EXPRESSION."""
+    import re2  # a broker without such subscriptions does not load the engine
+
     options = re2.Options()
     options.log_errors = False
     options.max_mem = _MAX_PROGRAM_BYTES

@@ -17,7 +17,7 @@ from unit.coordinator.consumer.machine import GROUP, Consumer, FakeTopics, Machi
 def test_the_first_member_gets_every_partition_with_its_first_heartbeat() -> None:
     machine = Machine(FakeTopics(t=3))
     a = Consumer(machine, "a", subscribed_topic_names=["t"]).join()
-    assert (a.epoch, a.owned) == (1, {"t": {0, 1, 2}})
+    assert (a.epoch, a.owned) == (2, {"t": {0, 1, 2}})
     assert machine.group.state() is State.STABLE
     assert a.response.heartbeat_interval_ms == 5_000
 
@@ -26,12 +26,12 @@ def test_a_partition_moves_only_after_its_owner_no_longer_reports_it() -> None:
     machine = Machine(FakeTopics(t=4))
     a = Consumer(machine, "a", subscribed_topic_names=["t"]).join()
     b = Consumer(machine, "b", subscribed_topic_names=["t"]).join()
-    assert (b.epoch, b.owned) == (2, {})
+    assert (b.epoch, b.owned) == (3, {})
     assert machine.group.state() is State.RECONCILING
     a.beat()  # the response takes two partitions away; the member has not confirmed it yet
-    assert (a.epoch, a.partitions) == (1, 2)
+    assert (a.epoch, a.partitions) == (2, 2)
     assert b.beat().owned == {}
-    assert a.beat().epoch == 2
+    assert a.beat().epoch == 3
     assert b.beat().partitions == 2
     assert machine.group.state() is State.STABLE
     assert len(owners([a, b])) == 4
@@ -120,12 +120,12 @@ def test_a_heartbeat_with_the_previous_epoch_is_accepted_when_the_response_was_l
     a = Consumer(machine, "a", subscribed_topic_names=["t"]).join()
     b = Consumer(machine, "b", subscribed_topic_names=["t"]).join()
     a.beat().beat()
-    assert a.epoch == 2
-    a.epoch = 1
-    assert a.beat().epoch == 2
+    assert a.epoch == 3
+    a.epoch = 2
+    assert a.beat().epoch == 3
     b.leave()
     a.beat()
-    for epoch in (1, 9):
+    for epoch in (2, 9):
         a.epoch = epoch
         with pytest.raises(KafkaError) as error:
             a.beat()
@@ -156,17 +156,17 @@ def test_a_changed_subscription_takes_topics_away_at_once() -> None:
     assert a.owned == {"u": {0, 1}}
     machine.wait(1_000)
     a.beat()
-    assert (a.epoch, a.owned) == (2, {"u": {0, 1}})
+    assert (a.epoch, a.owned) == (3, {"u": {0, 1}})
 
 
 def test_targets_are_computed_at_most_once_per_assignment_interval() -> None:
     machine = Machine(FakeTopics(t=4), with_settings(assignment_interval_ms=1_000))
     a = Consumer(machine, "a", subscribed_topic_names=["t"]).join()
     b = Consumer(machine, "b", subscribed_topic_names=["t"]).join()
-    assert (b.epoch, machine.group.epoch(), machine.group.state()) == (1, 2, State.ASSIGNING)
+    assert (b.epoch, machine.group.epoch(), machine.group.state()) == (2, 3, State.ASSIGNING)
     machine.wait(1_000)
     b.beat()
-    assert machine.group.assignment_epoch() == 2
+    assert machine.group.assignment_epoch() == 3
     settle(a, b)
     assert (a.partitions, b.partitions) == (2, 2)
 

@@ -30,52 +30,60 @@ def _assign_homogeneous(spec: GroupSpec) -> Sliced:
         return {}
     total = sum(spec.partition_counts[topic] for topic in topics)
     quota, extra = divmod(total, len(spec.members))
-    kept: dict[str, Assignment] = {}
+    free = yield from _free_partitions(spec, topics)
+    kept: GroupAssignment = {}
     unfilled: list[tuple[str, int]] = []
     owned: set[_Partition] = set()
     work = 0
     for number, (member_id, member) in enumerate(spec.members.items()):
         room = quota + (number < extra)
-        kept[member_id], size = _keep(member.current, spec, topics, room, owned)
+        kept[member_id], size = _keep(member.current, spec, topics, room, owned, free)
         if size < room:
             unfilled.append((member_id, room - size))
         work += 1 + size
         if work >= SLICE:
             work = 0
             yield
-    free = yield from _free_partitions(spec, topics, owned)
-    yield from _fill(kept, unfilled, free)
+    yield from _fill(kept, unfilled, [each for each in dict.fromkeys(free) if each not in owned])
     return kept
 
 
 def _keep(
-    current: Assignment, spec: GroupSpec, topics: list[Uuid], room: int, owned: set[_Partition]
+    current: Assignment, spec: GroupSpec, topics: list[Uuid], room: int, owned: set[_Partition], free: list[_Partition]
 ) -> tuple[Assignment, int]:
-    """What a member keeps of its partitions, at most `room` of them."""
+    """What a member keeps of its partitions, at most `room` of them; the others become free."""
     kept: dict[Uuid, frozenset[int]] = {}
     size = 0
     for topic in sorted(current):
         count = spec.partition_counts.get(topic, 0) if topic in topics else 0
         partitions = [each for each in sorted(current[topic]) if each < count and (topic, each) not in owned]
-        partitions = partitions[: room - size]
-        if not partitions:
+        fitting = partitions[: room - size]
+        free += [(topic, each) for each in partitions[len(fitting) :]]
+        if not fitting:
             continue
-        kept[topic] = current[topic] if len(partitions) == len(current[topic]) else frozenset(partitions)
-        owned.update((topic, each) for each in partitions)
-        size += len(partitions)
+        kept[topic] = current[topic] if len(fitting) == len(current[topic]) else frozenset(fitting)
+        owned.update((topic, each) for each in fitting)
+        size += len(fitting)
     return kept, size
 
 
-def _free_partitions(
-    spec: GroupSpec, topics: list[Uuid], owned: set[_Partition]
-) -> Generator[None, None, list[_Partition]]:
-    free: list[_Partition] = []
+def _free_partitions(spec: GroupSpec, topics: list[Uuid]) -> Generator[None, None, list[_Partition]]:
+    """Partitions that no member has."""
+    taken: set[_Partition] = set()
     work = 0
+    for member in spec.members.values():
+        for topic, indexes in member.current.items():
+            taken.update((topic, each) for each in indexes)
+            work += len(indexes)
+        if work >= SLICE:
+            work = 0
+            yield
+    free: list[_Partition] = []
     for topic in topics:
         count = spec.partition_counts[topic]
         for start in range(0, count, SLICE):
             partitions = range(start, min(start + SLICE, count))
-            free += [(topic, each) for each in partitions if (topic, each) not in owned]
+            free += [(topic, each) for each in partitions if (topic, each) not in taken]
             work += len(partitions)
             if work >= SLICE:
                 work = 0

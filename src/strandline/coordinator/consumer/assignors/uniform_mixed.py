@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Generator
 from typing import Final
 
-from strandline.coordinator.consumer.assignors.specification import SLICE, GroupSpec, Sliced
+from strandline.coordinator.consumer.assignors.specification import SLICE, GroupAssignment, GroupSpec, Sliced
 from strandline.model.ids import Uuid
 
 _MOST_ROUNDS: Final = 16
@@ -142,10 +142,14 @@ class _Balance:
             if work >= SLICE:
                 work = 0
                 yield
-        return {
-            member_id: {topic: frozenset(partitions) for topic, partitions in topics.items()}
-            for member_id, topics in zip(self._member_ids, grown, strict=True)
-        }
+        assignments: GroupAssignment = {}
+        for member_id, topics in zip(self._member_ids, grown, strict=True):
+            assignments[member_id] = {topic: frozenset(partitions) for topic, partitions in topics.items()}
+            work += len(topics)
+            if work >= SLICE:
+                work = 0
+                yield
+        return assignments
 
 
 class _Levels:
