@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from typing import Final
 
 from strandline.controller.decisions import MAX_RECORDS_PER_DECISION
@@ -17,6 +17,7 @@ from strandline.handlers.authorized_operations import ALL_CLUSTER_OPERATIONS, AL
 from strandline.handlers.context import BrokerContext, Call
 from strandline.handlers.reachable_leaders import ReachableBrokers, election_decided, losses_noticed
 from strandline.metadata.values import PartitionInfo, TopicInfo
+from strandline.metadata.views import View
 from strandline.model.errors import ErrorCode, KafkaError
 from strandline.model.ids import INTERNAL_TOPICS, ZERO_UUID, Uuid
 from strandline.model.topic_names import check_topic_name
@@ -41,7 +42,8 @@ async def handle_metadata(broker: BrokerContext, call: Call, request: MetadataRe
     topics = await _topics(broker, call, request)
     if request.topics:
         await losses_noticed(broker, call, _leaders(topics))
-    if broker.lost_leaders and await election_decided(broker, call, _leaders(topics)):
+    failed = await election_decided(broker, call, _leaders(topics)) if broker.lost_leaders else []
+    if failed:
         topics = await _topics(broker, call, request)
     if request.include_topic_authorized_operations:
         for topic in topics:
@@ -49,7 +51,7 @@ async def handle_metadata(broker: BrokerContext, call: Call, request: MetadataRe
                 topic.topic_authorized_operations = ALL_TOPIC_OPERATIONS
     include_operations = request.include_cluster_authorized_operations
     return MetadataResponse(
-        brokers=_brokers(broker, call.listener),
+        brokers=_brokers(broker.view, call.listener, failed),
         cluster_id=broker.cluster_id,
         controller_id=_controller_for_clients(broker),
         topics=topics,
@@ -122,13 +124,13 @@ class _Describer:
         )
 
 
-def _brokers(broker: BrokerContext, listener: str) -> list[MetadataResponseBroker]:
-    """The unfenced brokers, and those that were fenced because they failed a moment ago: when the previous leader of a
-    partition disappears together with the leadership, librdkafka loses the new leader until its next refresh."""
+def _brokers(view: View, listener: str, failed: Sequence[int]) -> list[MetadataResponseBroker]:
+    """The unfenced brokers, and those whose fencing this response has waited for: when the previous leader of a
+    partition disappears together with its leadership, librdkafka loses the new leader too, until its next refresh."""
     found = []
-    for info in broker.view.brokers():
+    for info in view.brokers():
         endpoint = info.endpoint(listener)
-        if endpoint is not None and (not info.fenced or info.id in broker.lost_leaders.recent):
+        if endpoint is not None and (not info.fenced or info.id in failed):
             found.append(
                 MetadataResponseBroker(node_id=info.id, host=endpoint.host, port=endpoint.port, rack=info.rack)
             )

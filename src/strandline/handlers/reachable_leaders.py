@@ -46,14 +46,13 @@ async def losses_noticed(broker: BrokerContext, call: Call, leaders: Iterable[in
         await asyncio.sleep(_NOTICE_MS / 1000)
 
 
-async def election_decided(broker: BrokerContext, call: Call, leaders: Iterable[int]) -> bool:
-    """False at once if no leader is lost; otherwise True when the controller has decided, or has not in time."""
+async def election_decided(broker: BrokerContext, call: Call, leaders: Iterable[int]) -> list[int]:
+    """Those of the leaders that are lost, when the controller has decided about them, or has not in time."""
     lost = broker.lost_leaders.among(leaders)
-    if not lost:
-        return False
-    call.park()
-    await broker.lost_leaders.decided(lost)
-    return True
+    if lost:
+        call.park()
+        await broker.lost_leaders.decided(lost)
+    return lost
 
 
 class ReachableBrokers:

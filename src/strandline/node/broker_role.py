@@ -96,6 +96,9 @@ class BrokerRole:
         )
         self._maintenance = LogMaintenance(store, self._partitions, flusher, world, configs.get, configs.log_settings)
         self._compaction = CompactionScheduler(store, self._partitions, world, configs.get)
+        self._fetch_sessions = FetchSessionCache(
+            node.config.integer("max.incremental.fetch.session.cache.slots"), world.random
+        )
         self._replication = BrokerReplication(
             node.node_id,
             self._partitions,
@@ -104,6 +107,7 @@ class BrokerRole:
             fetch_peers,
             world,
             ReplicationSettings.of(configs.get, self._listener),
+            self._fetch_sessions,
         )
         self._peers = fetch_peers
         self._coordinators = BrokerCoordinators(node, self._partitions, self._send_markers)
@@ -143,9 +147,7 @@ class BrokerRole:
             kraft_version=lambda: node.quorum.kraft_version,
             producer_ids=ProducerIdBlocks(self._allocate_producer_ids),
             config=node.dynamic_config,
-            fetch_sessions=FetchSessionCache(
-                node.config.integer("max.incremental.fetch.session.cache.slots"), node.world.random
-            ),
+            fetch_sessions=self._fetch_sessions,
             log_directories=partial(describe_directories, self._store),
             groups=self._coordinators.groups,
             lost_leaders=self._replication.lost_leaders,

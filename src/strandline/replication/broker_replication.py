@@ -25,6 +25,7 @@ from strandline.metadata.changes import Changes
 from strandline.metadata.values import PartitionInfo, PartitionKey
 from strandline.model.errors import KafkaError
 from strandline.model.ids import ZERO_UUID, TopicPartition
+from strandline.replication.fetch_sessions import FetchSessionCache
 from strandline.replication.fetcher import Fetcher, FetcherContext, FollowedPartition
 from strandline.replication.follower import Follower
 from strandline.replication.isr_proposals import IsrProposals
@@ -41,8 +42,8 @@ _CHECKED_PER_YIELD = 500
 _OPENED_PER_YIELD = 100
 # A process that exits may close its connections a moment before its listeners: the second probe sees that.
 _PROBE_DELAYS_MS = (20, 50)
-# How long Metadata responses list the address of a leader that refused connections.
-_RECENT_MS = 5_000
+# When followers should have learned of a new leadership too.
+_FOLLOWERS_READY_MS = (10, 60)
 
 
 class BrokerReplication:
@@ -55,6 +56,7 @@ class BrokerReplication:
         peers: Peers,
         world: World,
         settings: ReplicationSettings,
+        fetch_sessions: FetchSessionCache,
     ) -> None:
         self._node_id = node_id
         self._table = table
@@ -63,6 +65,8 @@ class BrokerReplication:
         self._peers = peers
         self._world = world
         self._settings = settings
+        self._fetch_sessions = fetch_sessions
+        self._waking_followers = False
         self.lost_leaders = LostLeaders(is_enabled=settings.lost_leader_max_wait_ms > 0)
         self._fetcher_context = FetcherContext(
             node_id,
@@ -99,8 +103,13 @@ class BrokerReplication:
         for step in changes.hosted:
             # The logs of new partitions are created in the background; at the start of a node they exist.
             self._on_leader((step.topic_id, step.partition), step.new, is_new=not changes.is_initial)
+        leads_more = False
         for step in changes.leadership:
             self._on_leader((step.topic_id, step.partition), step.new, is_new=False)
+            leads_more |= step.new is not None and step.new.leader == self._node_id
+        if leads_more and not changes.is_initial and not self._waking_followers:
+            self._waking_followers = True
+            self._tasks.start(self._wake_followers(), "waking followers")
         if changes.brokers:
             self.lost_leaders.on_brokers_changed(self._table.brokers.may_join)
             for fetcher in self._fetchers.values():
@@ -166,39 +175,36 @@ class BrokerReplication:
             self._tasks.start(fetcher.run(), f"fetcher from broker {leader_id}")
         return fetcher
 
+    async def _wake_followers(self) -> None:
+        """A follower requests a new partition with its next fetch, and the one in flight may wait here for half a
+        second, in which writes with acks=all would wait for the follower."""
+        for delay_ms in _FOLLOWERS_READY_MS:
+            await asyncio.sleep(delay_ms / 1000)
+            self._waking_followers = False
+            self._fetch_sessions.wake_followers()
+
     def _on_connection_lost(self, leader_id: int) -> None:
         epoch = self._table.brokers.registered_epoch(leader_id)
         lost = self.lost_leaders
-        if lost.is_enabled and lost.recent.get(leader_id) != epoch and self._table.brokers.may_join(leader_id, epoch):
+        if lost.is_enabled and leader_id not in lost and self._table.brokers.may_join(leader_id, epoch):
             lost.add(leader_id, epoch)
-            self._tasks.start(self._watch_lost_leader(leader_id, epoch), f"lost leader {leader_id}")
+            self._tasks.start(self._wait_for_decision(leader_id), f"lost leader {leader_id}")
 
-    async def _watch_lost_leader(self, leader_id: int, epoch: int) -> None:
-        try:
-            if await self._wait_for_decision(leader_id):
-                await asyncio.sleep(_RECENT_MS / 1000)
-        finally:
-            if self.lost_leaders.recent.get(leader_id) == epoch:
-                del self.lost_leaders.recent[leader_id]
-
-    async def _wait_for_decision(self, leader_id: int) -> bool:
+    async def _wait_for_decision(self, leader_id: int) -> None:
         """Waits until the controller has fenced the leader, for the configured time at most. A leader that accepts new
-        connections is running (False): only its connection was lost, and there is nothing to wait for."""
-        refuses = False
+        connections is running: only its connection was lost, and there is nothing to wait for."""
         try:
             async with asyncio.timeout(self._settings.lost_leader_max_wait_ms / 1000):
                 for delay_ms in _PROBE_DELAYS_MS:
                     await asyncio.sleep(delay_ms / 1000)
                     endpoint = self._table.brokers.endpoint(self._settings.listener, leader_id)
                     if endpoint is not None and await self._peers.refuses_connections(endpoint):
-                        refuses = True
                         await self.lost_leaders.decided([leader_id])
                         break
         except TimeoutError:
             logger.info("broker %d, which refuses connections, is not fenced yet", leader_id)
         finally:
             self.lost_leaders.remove(leader_id)
-        return refuses
 
     async def _check_lag(self) -> None:
         """Periodically, and when brokers change: a follower that was about to join the ISR may be fenced by now."""

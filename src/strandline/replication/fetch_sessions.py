@@ -173,6 +173,11 @@ class FetchSessionCache:
         session = self._continue(request, named, version, now_ms)
         return session, list(session.partitions.values()) if session is not None else []
 
+    def wake_followers(self) -> None:
+        """Completes the waiting fetches of followers, so that they request partitions that this broker leads by now."""
+        for session in self._sessions.values():
+            session.urgent_news.advance(session.urgent_news.value + 1)
+
     def _continue(
         self, request: FetchRequest, named: RequestedPartitions, version: int, now_ms: int
     ) -> FetchSession | None:

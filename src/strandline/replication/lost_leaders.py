@@ -4,8 +4,6 @@
 until the controller has fenced it, or it accepts connections after all, or for `strandline.lost.leader.max.wait.ms`.
 Handlers whose response would name such a leader wait for that first: the client, which has lost its connection too,
 would otherwise be sent back to the failed broker (docs/decisions/0019-responses-that-name-a-failed-leader.md).
-
-A leader that refused connections stays *recent* for some more seconds, in which Metadata responses list its address.
 """
 
 from __future__ import annotations
@@ -15,14 +13,12 @@ from collections.abc import Callable, Iterable
 
 
 class LostLeaders:
-    __slots__ = ("_lost", "is_enabled", "recent")
+    __slots__ = ("_lost", "is_enabled")
 
     def __init__(self, *, is_enabled: bool = False) -> None:
         self.is_enabled = is_enabled
         self._lost: dict[int, tuple[int, asyncio.Event]] = {}
         """The broker epoch by broker id, and an event that is set when the decision is made."""
-        self.recent: dict[int, int] = {}
-        """Broker id → epoch."""
 
     def __bool__(self) -> bool:
         return bool(self._lost)
@@ -32,7 +28,6 @@ class LostLeaders:
 
     def add(self, broker_id: int, broker_epoch: int) -> None:
         self._lost[broker_id] = broker_epoch, asyncio.Event()
-        self.recent[broker_id] = broker_epoch
 
     def remove(self, broker_id: int) -> None:
         lost = self._lost.pop(broker_id, None)

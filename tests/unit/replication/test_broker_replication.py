@@ -9,9 +9,10 @@ import pytest
 
 from strandline.log.settings import LogSettings
 from strandline.model.errors import ErrorCode
-from strandline.model.ids import Endpoint
+from strandline.model.ids import Endpoint, Uuid
 from strandline.protocol.messages.brokers import AlterPartitionRequest, AlterPartitionResponse
 from strandline.protocol.messages.fetch import FetchRequest
+from strandline.protocol.messages.metadata_records import PartitionRecord, TopicRecord
 from strandline.protocol.types import Message
 from strandline.replication.leader import IsrChange, Leader, RemoteReplica
 from strandline.runtime.tasks import TaskGroup
@@ -258,5 +259,23 @@ def test_a_follower_whose_leader_learns_of_its_leadership_later_does_not_hold_ba
         await asyncio.sleep(0.02)
         new.table.on_metadata(TOPIC_ID, 0, cluster.info)
         assert await new.produce("b", timeout_ms=300) == ErrorCode.NONE
+
+    on_virtual_time(scenario)
+
+
+def test_a_fetch_that_waits_at_a_new_leader_does_not_hold_back_writes() -> None:
+    """Broker 3 follows broker 2 already, for a partition without traffic, when broker 2 is elected for another one."""
+
+    async def scenario(cluster: Cluster) -> None:
+        cluster.create()
+        other = Uuid.of(8, 8)
+        partition = PartitionRecord(partition_id=0, topic_id=other, replicas=[2, 3], isr=[2, 3], leader=2)
+        cluster.write(TopicRecord(name="idle", topic_id=other), partition)
+        assert await cluster.brokers[1].produce("a") == ErrorCode.NONE
+        for _ in range(10):
+            await asyncio.sleep(1.01)
+            leader = 3 - cluster.leader
+            cluster.elect(leader)
+            assert await cluster.brokers[leader].produce("b", timeout_ms=150) == ErrorCode.NONE
 
     on_virtual_time(scenario)

@@ -82,7 +82,10 @@ class ReplicatingBroker:
             lambda partition: self.on_hand_over(partition),
             SETTINGS.lag_time_max_ms,
         )
-        self.replication = BrokerReplication(broker_id, self.table, self.isr, self.store, cluster, world, SETTINGS)
+        sessions = FetchSessionCache(100, world.random)
+        self.replication = BrokerReplication(
+            broker_id, self.table, self.isr, self.store, cluster, world, SETTINGS, sessions
+        )
         nothing = cast(Any, None)
         self.context = BrokerContext(
             node_id=broker_id,
@@ -94,7 +97,7 @@ class ReplicatingBroker:
             kraft_version=lambda: 1,
             producer_ids=nothing,
             config=FakeConfig(fetch_max_bytes=1 << 26, max_request_partition_size_limit=2000),
-            fetch_sessions=FetchSessionCache(100, world.random),
+            fetch_sessions=sessions,
             log_directories=list,
             groups=nothing,
             transactions=nothing,
