@@ -15,7 +15,7 @@ from pathlib import Path
 from cluster.handlers.script_run import NodeAddress, RecordedResponse, ScriptRun, versions_of
 from strandline.protocol.apis import ApiKey
 
-_WITH_COORDINATORS = frozenset({"committed_offsets", "coordinators", "group_membership", "groups"})
+_WITH_COORDINATORS = frozenset({"committed_offsets", "consumer_groups", "coordinators", "group_membership", "groups"})
 
 Body = Callable[[ScriptRun], None]
 

@@ -25,6 +25,7 @@ FEATURES = [
     Feature(name="metadata.version", min_supported_version=7, max_supported_version=30),
     Feature(name="kraft.version", min_supported_version=0, max_supported_version=1),
     Feature(name="eligible.leader.replicas.version", min_supported_version=0, max_supported_version=1),
+    Feature(name="group.version", min_supported_version=0, max_supported_version=1),
     Feature(name="transaction.version", min_supported_version=0, max_supported_version=2),
 ]
 

@@ -93,7 +93,7 @@ def heartbeats(run: ScriptRun) -> None:
 
 
 @script(ApiKey.CONSUMER_GROUP_DESCRIBE)
-def describing(run: ScriptRun) -> None:
+def describing_consumer_groups(run: ScriptRun) -> None:
     find_coordinator(run)
     topic = run.topic("t", partitions=2)
     group = run.name("g")
