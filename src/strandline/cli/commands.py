@@ -21,6 +21,7 @@ COMMANDS = {
     "produce": ("strandline.cli.produce", "write lines as records"),
     "consume": ("strandline.cli.consume", "read records"),
     "group": ("strandline.cli.group", "list, describe, reset and delete groups, show their members and lag"),
+    "txn": ("strandline.cli.txn", "list and describe transactions, find and abort hanging ones"),
     "config": ("strandline.cli.config", "describe, set and unset configs of topics and brokers"),
     "cluster": ("strandline.cli.cluster", "describe the cluster, or check its health"),
     "broker": ("strandline.cli.broker", "list, drain and unregister brokers"),

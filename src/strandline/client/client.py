@@ -20,6 +20,7 @@ from strandline.client.admin.quorum import QuorumAdmin
 from strandline.client.admin.raw_fetch import RawBatches, RawFetchSettings, fetch_raw
 from strandline.client.admin.reassignments import ReassignmentAdmin
 from strandline.client.admin.topics import TopicAdmin
+from strandline.client.admin.transactions import TransactionAdmin
 from strandline.client.bootstrap import parse_bootstrap
 from strandline.client.consumer import GroupConsumer, Listener
 from strandline.client.coordinators import Coordinators
@@ -51,6 +52,7 @@ class Client:
         self.features = FeatureAdmin(self.router)
         self.coordinators = Coordinators(self.router)
         self.groups = GroupAdmin(self.router, self.coordinators)
+        self.transactions = TransactionAdmin(self.router, self.coordinators)
         self.reassignments = ReassignmentAdmin(self.router)
 
     async def __aenter__(self) -> Self:
