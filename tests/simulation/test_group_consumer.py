@@ -22,6 +22,7 @@ from strandline.simulation.world import Machine, Simulation
 T = TypeVar("T")
 COOPERATIVE = GroupSettings(assignors=("cooperative-sticky",), offset_reset="earliest", session_timeout_ms=10_000)
 EAGER = GroupSettings(offset_reset="earliest", session_timeout_ms=10_000)
+CONSUMER = GroupSettings(protocol="consumer", offset_reset="earliest")
 SETTINGS = {"offsets.topic.num.partitions": "2", "group.initial.rebalance.delay.ms": "100"}
 
 
@@ -54,7 +55,7 @@ async def read(consumer: GroupConsumer, found: list[int], until: Callable[[], bo
             found += [int(record.value or b"") for record in fetched.records()]
 
 
-@pytest.mark.parametrize("settings", [EAGER, COOPERATIVE], ids=["eager", "cooperative"])
+@pytest.mark.parametrize("settings", [EAGER, COOPERATIVE, CONSUMER], ids=["eager", "cooperative", "consumer"])
 def test_two_members_share_the_partitions_and_read_every_record_once(settings: GroupSettings) -> None:
     async def scenario(client: Client, machine: Machine) -> tuple[list[int], set[TopicPartition]]:
         await fill(client)
@@ -109,8 +110,11 @@ def test_with_auto_commit_polls_commit_what_earlier_polls_returned() -> None:
     assert play(scenario) == [0, 10]
 
 
-def test_a_member_that_does_not_poll_loses_its_partitions_to_the_others() -> None:
-    settings = GroupSettings(offset_reset="earliest", session_timeout_ms=10_000, max_poll_interval_ms=15_000)
+@pytest.mark.parametrize("protocol", ["classic", "consumer"])
+def test_a_member_that_does_not_poll_loses_its_partitions_to_the_others(protocol: str) -> None:
+    settings = GroupSettings(
+        protocol=protocol, offset_reset="earliest", session_timeout_ms=10_000, max_poll_interval_ms=15_000
+    )
     revoked: list[Sequence[TopicPartition]] = []
 
     async def note(partitions: Sequence[TopicPartition]) -> None:
@@ -135,11 +139,12 @@ def test_a_member_that_does_not_poll_loses_its_partitions_to_the_others() -> Non
     assert len(revoked[0]) == 2
 
 
-def test_members_survive_a_restart_of_their_coordinator() -> None:
+@pytest.mark.parametrize("settings", [EAGER, CONSUMER], ids=["classic", "consumer"])
+def test_members_survive_a_restart_of_their_coordinator(settings: GroupSettings) -> None:
     async def scenario(client: Client, machine: Machine) -> list[int]:
         await fill(client, partitions=1, records=10)
         found: list[int] = []
-        async with client.consumer("g", ["t"], EAGER) as consumer:
+        async with client.consumer("g", ["t"], settings) as consumer:
             await read(consumer, found, lambda: len(found) >= 10)
             machine.kill()
             await asyncio.sleep(1)
@@ -152,8 +157,9 @@ def test_members_survive_a_restart_of_their_coordinator() -> None:
     assert play(scenario) == list(range(11))
 
 
-def test_a_static_member_that_restarts_receives_its_partitions_without_a_rebalance() -> None:
-    settings = GroupSettings(offset_reset="earliest", session_timeout_ms=10_000, instance_id="one")
+@pytest.mark.parametrize("protocol", ["classic", "consumer"])
+def test_a_static_member_that_restarts_receives_its_partitions_without_a_rebalance(protocol: str) -> None:
+    settings = GroupSettings(protocol=protocol, offset_reset="earliest", session_timeout_ms=10_000, instance_id="one")
 
     async def scenario(client: Client, machine: Machine) -> tuple[int, int]:
         await fill(client)
@@ -169,10 +175,11 @@ def test_a_static_member_that_restarts_receives_its_partitions_without_a_rebalan
     assert before == after
 
 
-def test_a_new_partition_is_assigned_after_the_metadata_was_refreshed() -> None:
+@pytest.mark.parametrize("settings", [EAGER, CONSUMER], ids=["classic", "consumer"])
+def test_a_new_partition_is_assigned_after_the_metadata_was_refreshed(settings: GroupSettings) -> None:
     async def scenario(client: Client, machine: Machine) -> int:
         await fill(client, partitions=1, records=1)
-        async with client.consumer("g", ["t"], EAGER) as consumer:
+        async with client.consumer("g", ["t"], settings) as consumer:
             await read(consumer, [], lambda: len(consumer.assignment) == 1)
             await client.topics.grow("t", 3)
             await read(consumer, [], lambda: len(consumer.assignment) == 3)
@@ -205,3 +212,39 @@ def test_groups_are_listed_described_and_deleted() -> None:
             await client.groups.describe("g")
 
     play(scenario)
+
+
+def test_a_consumer_group_is_described_with_its_epochs() -> None:
+    async def scenario(client: Client, machine: Machine) -> None:
+        await fill(client)
+        async with client.consumer("g", ["t"], CONSUMER) as consumer:
+            await read(consumer, [], lambda: len(consumer.assignment) == 4)
+            await client.router.sleep(1_000)
+            described = await client.groups.describe("g")
+            assert (described.type, described.state, described.assignor) == ("consumer", "Stable", "uniform")
+            (member,) = described.members
+            assert member.assigned == member.target == consumer.assignment
+            assert member.epoch == consumer.membership.generation == described.epoch
+            await consumer.commit()
+        assert sum(each.offset for each in (await client.groups.offsets("g")).values()) >= 0
+
+    play(scenario)
+
+
+def test_a_group_changes_its_protocol_while_it_runs() -> None:
+    """A classic member is joined by one with the consumer protocol, and then leaves."""
+
+    async def scenario(client: Client, machine: Machine) -> list[int]:
+        await fill(client)
+        found: list[int] = []
+        async with client.consumer("g", ["t"], CONSUMER) as new:
+            async with client.consumer("g", ["t"], COOPERATIVE) as old:
+                balanced = lambda: len(old.assignment) == len(new.assignment) == 2  # noqa: E731
+                await asyncio.gather(read(old, found, balanced), read(new, found, balanced))
+                assert (await client.groups.describe("g")).type == "consumer"
+                done = lambda: len(found) >= 40  # noqa: E731
+                await asyncio.gather(read(old, found, done), read(new, found, done))
+            await read(new, found, lambda: len(new.assignment) == 4)
+        return sorted(found)
+
+    assert play(scenario) == list(range(40))

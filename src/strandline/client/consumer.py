@@ -1,4 +1,5 @@
-"""Consumes topics as a member of a group: the asyncio shell around `core/group_member` and `fetcher`.
+"""Consumes topics as a member of a group: the asyncio shell around `core/group_member` (or, with the consumer protocol,
+`core/consumer_member`) and `fetcher`.
 
     async with client.consumer("billing", ["orders"]) as consumer:
         while True:
@@ -23,14 +24,17 @@ from strandline.client.admin.committed_offsets import CommittedOffset, Committer
 from strandline.client.admin.offsets import list_offsets
 from strandline.client.connection import Connection
 from strandline.client.coordinators import Coordinators, KeyType
+from strandline.client.core.assignment_change import Change
+from strandline.client.core.consumer_member import ConsumerMember
 from strandline.client.core.fetched_records import FetchedPartition
-from strandline.client.core.group_member import Change, GroupMember
+from strandline.client.core.group_member import GroupMember
 from strandline.client.errors import TRANSPORT_ERRORS
 from strandline.client.fetcher import Fetcher
 from strandline.client.routing import Router
 from strandline.client.settings import FetcherSettings, GroupSettings
 from strandline.model.errors import ErrorCode, KafkaError
-from strandline.model.ids import TopicPartition
+from strandline.model.ids import TopicPartition, random_uuid
+from strandline.protocol.messages.consumer_groups import ConsumerGroupHeartbeatRequest, ConsumerGroupHeartbeatResponse
 from strandline.protocol.messages.groups import (
     HeartbeatRequest,
     HeartbeatResponse,
@@ -54,6 +58,7 @@ _RESPONSES: dict[type[Message], type[Message]] = {
     SyncGroupRequest: SyncGroupResponse,
     HeartbeatRequest: HeartbeatResponse,
     LeaveGroupRequest: LeaveGroupResponse,
+    ConsumerGroupHeartbeatRequest: ConsumerGroupHeartbeatResponse,
 }
 _WAITING_IN_COORDINATOR = (JoinGroupRequest, SyncGroupRequest)
 _MIN_CALL_MS = 1_000
@@ -83,7 +88,7 @@ class GroupConsumer:
         self._on_revoked = on_revoked
         self._lane = f"member of {group_id} {coordinators.next_lane()}"
         now_ms = router.now_ms()
-        self._member = GroupMember(group_id, topics, self._settings, now_ms, router.settings.retry_backoff_ms)
+        self._member = self._new_member(topics, now_ms)
         self._fetcher = Fetcher(router, self._fetching, self._lane + ", fetch")
         self._tasks = TaskGroup()
         self._wake = asyncio.Event()
@@ -94,6 +99,22 @@ class GroupConsumer:
         self._committing = False
         self._next_count_ms = now_ms + router.settings.metadata_max_age_ms
         self._last_error: KafkaError | None = None
+
+    def _new_member(self, topics: Iterable[str], now_ms: int) -> GroupMember | ConsumerMember:
+        backoff_ms = self._router.settings.retry_backoff_ms
+        if self._settings.protocol == "classic":
+            return GroupMember(self.group_id, topics, self._settings, now_ms, backoff_ms)
+        router = self._router
+        return ConsumerMember(
+            self.group_id,
+            topics,
+            self._settings,
+            now_ms,
+            backoff_ms,
+            str(random_uuid(router.world.random)),
+            lambda topic_id: router.metadata.names.get(topic_id),
+            lambda name: router.metadata.id_of(name),
+        )
 
     @property
     def assignment(self) -> tuple[TopicPartition, ...]:
@@ -334,11 +355,11 @@ class GroupConsumer:
         if request is not None:
             await self._send_leave(request)
 
-    async def _send_leave(self, request: LeaveGroupRequest) -> None:
+    async def _send_leave(self, request: Message) -> None:
         """Leaves the group. Otherwise the session expires, so a failure is not retried for long."""
         try:
             await self._coordinators.call(
-                KeyType.GROUP, self.group_id, request, LeaveGroupResponse, timeout_ms=_CLOSE_TIMEOUT_MS
+                KeyType.GROUP, self.group_id, request, _RESPONSES[type(request)], timeout_ms=_CLOSE_TIMEOUT_MS
             )
         except KafkaError as error:
             logger.warning("group %s: could not leave: %s", self.group_id, error)

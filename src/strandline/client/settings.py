@@ -69,6 +69,11 @@ class FetcherSettings(msgspec.Struct, frozen=True):
 
 
 class GroupSettings(msgspec.Struct, frozen=True):
+    protocol: str = "classic"
+    """"classic", or "consumer": the group coordinator assigns partitions (KIP-848), and decides about session and
+    heartbeat intervals."""
+    server_assignor: str | None = None
+    """With the consumer protocol: "uniform", "range", or None for the default of the coordinator."""
     session_timeout_ms: int = 45_000
     heartbeat_interval_ms: int = 3_000
     max_poll_interval_ms: int = 300_000
@@ -86,6 +91,8 @@ class GroupSettings(msgspec.Struct, frozen=True):
     """Where partitions without a committed offset start: "earliest", "latest" or "error"."""
 
     def __post_init__(self) -> None:
+        if self.protocol not in ("classic", "consumer"):
+            raise ValueError(f'protocol {self.protocol!r}: must be "classic" or "consumer"')
         unknown = [each for each in self.assignors if each not in ("range", "cooperative-sticky")]
         if unknown or not self.assignors:
             raise ValueError(f"assignors {self.assignors}: give range, cooperative-sticky or both")

@@ -16,8 +16,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from enum import Enum
 
-import msgspec
-
+from strandline.client.core.assignment_change import Change
 from strandline.client.core.assignors import COOPERATIVE_STICKY, Subscriber, assign
 from strandline.client.core.consumer_payloads import (
     decode_assignment,
@@ -68,15 +67,6 @@ _FROM_ANY_STATE = {State.LEFT, State.FAILED}
 
 COORDINATOR_LOST = frozenset({ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE})
 _MEMBERSHIP_LOST = frozenset({ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION})
-
-
-class Change(msgspec.Struct, frozen=True):
-    """What the application has to give up, then what it receives."""
-
-    revoked: tuple[TopicPartition, ...] = ()
-    assigned: tuple[TopicPartition, ...] = ()
-    is_lost: bool = False
-    """`revoked` may have been assigned to other members already: their offsets cannot be committed any more."""
 
 
 class GroupMember:
@@ -227,7 +217,7 @@ class GroupMember:
 
     def _has_stopped_polling(self, now_ms: int) -> bool:
         """Ends the membership if the application has not polled for too long: other members take over."""
-        if self.state is State.STABLE and now_ms - self._last_poll_ms > self.settings.max_poll_interval_ms:
+        if self.state is State.STABLE and now_ms - self._last_poll_ms >= self.settings.max_poll_interval_ms:
             self._must_leave = True
             self._lose()
         return self._must_leave

@@ -6,9 +6,10 @@ from collections.abc import Iterable
 
 import pytest
 
+from strandline.client.core.assignment_change import Change
 from strandline.client.core.assignors import Subscriber
 from strandline.client.core.consumer_payloads import decode_assignment, encode_assignment, encode_subscription
-from strandline.client.core.group_member import Change, GroupMember, State
+from strandline.client.core.group_member import GroupMember, State
 from strandline.client.settings import GroupSettings
 from strandline.model.errors import ErrorCode
 from strandline.model.ids import TopicPartition
@@ -154,7 +155,7 @@ def test_after_a_lost_connection_the_coordinator_is_looked_up_and_the_join_is_re
 def test_without_polls_the_member_leaves_and_joins_again_with_the_next_poll() -> None:
     one = member()
     joined(one, [P0])
-    late_ms = EAGER.max_poll_interval_ms + 1
+    late_ms = EAGER.max_poll_interval_ms
     assert one.next_request(late_ms) is None
     leave = one.expired_leave_request()
     assert leave is not None and leave.members[0].member_id == "m"
