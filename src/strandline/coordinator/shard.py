@@ -209,7 +209,7 @@ class Shard(Generic[M]):
     async def write_in_transaction(self, producer: Producer, decide: Callable[[M, Now], Decision[R]]) -> R:
         """As `write`, for records of a transaction: they take effect when its COMMIT marker is written here."""
         self.check_active()
-        self._flush()
+        self._flush_all()
         decision = self._decide(partial(decide, self.machine))
         future: asyncio.Future[R] = asyncio.get_running_loop().create_future()
         waiting = _waiting(decision, future)
@@ -231,7 +231,7 @@ class Shard(Generic[M]):
     async def end_transaction(self, producer: Producer, coordinator_epoch: int, *, commit: bool) -> None:
         """Writes a transaction marker; the transaction's records in this partition take effect or are dropped."""
         self.check_active()
-        self._flush()
+        self._flush_all()
         base_offset = self._log.log_end_offset
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.machine.timeline.mark(base_offset)
@@ -284,7 +284,11 @@ class Shard(Generic[M]):
             end = len(encoded) if decision.is_atomic else self._end_of_batch(sizes, start)
             size = sum(sizes[start:end])
             if self._batch and self._batch_bytes + size > self._log.max_batch_bytes:
-                self._flush()
+                error = self._flush()
+                if error is not None:
+                    # The decision rests on records that could not be appended, so it fails with them.
+                    self._on_append_failed(self._log.log_end_offset, [waiting], error)
+                    return
             if not self._batch:
                 self._batch_base = self._log.log_end_offset
                 self._batch_bytes = _BATCH_OVERHEAD_BYTES
@@ -326,24 +330,30 @@ class Shard(Generic[M]):
         else:
             self._flush_handle = loop.call_later(self._settings.append_linger_ms / 1000, self._flush)
 
-    def _flush(self) -> None:
-        """Appends the gathered records as one batch."""
+    def _flush_all(self) -> None:
+        """Also what is decided because an append failed."""
+        while self._batch:
+            self._flush()
+
+    def _flush(self) -> KafkaError | None:
+        """Appends the gathered records as one batch. Returns the error if that failed."""
         if self._flush_handle is not None:
             self._flush_handle.cancel()
             self._flush_handle = None
         if not self._batch:
-            return
+            return None
         batch, self._batch = self._batch, []
         waiting, self._waiting = self._waiting, []
-        self._append(encode_batch(batch), self._batch_base, waiting)
+        return self._append(encode_batch(batch), self._batch_base, waiting)
 
-    def _append(self, batch: bytearray, base_offset: int, waiting: list[_Waiting]) -> None:
+    def _append(self, batch: bytearray, base_offset: int, waiting: list[_Waiting]) -> KafkaError | None:
         try:
             self._log.append(batch)
         except KafkaError as error:
             self._on_append_failed(base_offset, waiting, error)
-        else:
-            self._wait_for_commit(self._log.log_end_offset, waiting)
+            return error
+        self._wait_for_commit(self._log.log_end_offset, waiting)
+        return None
 
     def _on_append_failed(self, base_offset: int, waiting: list[_Waiting], error: KafkaError) -> None:
         self.machine.timeline.revert_to(base_offset)

@@ -42,6 +42,8 @@ def test_a_data_directory_of_an_earlier_revision_is_read_and_written(name: str, 
         after = eventually(lambda: inventory(*brokers))
         assert after["configs"]["2 orders"]["retention.bytes"] == "7"
         assert after["topics"].pop("made-today")["replicas"].keys() == {"0", "1"}
+        # The consumer that has read the records looks for its group's coordinator.
+        after["topics"].pop("__consumer_offsets", None)
         assert after["topics"] == expected["topics"]
 
 

@@ -8,6 +8,7 @@ import pytest
 
 from strandline.coordinator.classic.group import LEGAL_MOVES, ClassicGroup, State
 from strandline.coordinator.groups import Caller
+from strandline.coordinator.settings import GroupSettings
 from strandline.model.errors import ErrorCode
 from strandline.protocol.messages.groups import JoinGroupRequest, JoinGroupRequestProtocol, JoinGroupResponse
 from unit.coordinator.loaded_groups import SESSION_TIMEOUT_MS, LoadedGroups
@@ -21,6 +22,7 @@ def join(groups: LoadedGroups, *protocols: str, group_id: str = "g", **fields: A
         group_id=group_id,
         session_timeout_ms=fields.pop("session_timeout_ms", SESSION_TIMEOUT_MS),
         rebalance_timeout_ms=SESSION_TIMEOUT_MS,
+        member_id=fields.pop("member_id", ""),
         protocol_type="consumer",
         protocols=[JoinGroupRequestProtocol(name, fields.get("metadata", b"m")) for name in protocols],
     )
@@ -103,3 +105,18 @@ def test_every_state_can_be_reached_and_only_legal_moves_are_made() -> None:
     assert reached == set(State) and set(LEGAL_MOVES) == set(State)
     with pytest.raises(AssertionError):
         ClassicGroup("g", 0).become(State.STABLE, 0)
+
+
+def test_a_member_that_rejoins_a_group_that_is_full_meanwhile_is_removed() -> None:
+    groups = LoadedGroups()
+    join(groups, "range")
+    complete_join(groups)
+    (first,) = groups.machine.existing("g").members
+    groups.settings = GroupSettings(max_size=1)
+    group = groups.machine.existing("g")
+    assert isinstance(group, ClassicGroup)
+    group.become(State.PREPARING_REBALANCE, 0)
+    join(groups, "range")
+    refused = join(groups, "range", member_id=first)
+    assert refused is not None and refused.error_code == ErrorCode.GROUP_MAX_SIZE_REACHED
+    assert first not in group.members and group.joining == 1

@@ -234,6 +234,26 @@ def test_records_of_a_decision_that_is_not_atomic_fill_several_batches() -> None
     run(scene)
 
 
+def test_a_decision_fails_with_the_full_batch_whose_records_it_rests_on() -> None:
+    async def scene() -> None:
+        log = MemoryLog()
+        log.max_batch_bytes = 400
+        shard = shard_over(log)
+        await shard.load()
+        log.failure = KafkaError(ErrorCode.NOT_ENOUGH_REPLICAS, "as the test wants it")
+        writes = [asyncio.ensure_future(commit(shard, f"t{index}", index)) for index in range(4)]
+        for each in writes:
+            with pytest.raises(KafkaError) as refused:
+                await each
+            assert refused.value.code is ErrorCode.COORDINATOR_NOT_AVAILABLE
+        assert len(shard.machine.offsets) == 0 and log.appended == []
+        log.failure = None
+        await commit(shard, "t", 1)
+        assert committed(shard, "t") == 1 and log.headers() == [(0, 1)]
+
+    run(scene)
+
+
 def test_a_decision_names_the_error_of_records_that_do_not_fit() -> None:
     async def scene() -> None:
         log = MemoryLog()

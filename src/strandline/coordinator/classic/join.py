@@ -61,6 +61,9 @@ class Joining(msgspec.Struct, frozen=True):
 def join(context: ClassicContext, group: ClassicGroup, joining: Joining, now: Now) -> JoinDecision:
     request = joining.request
     if not _has_room_for(context, group, request.member_id):
+        # As in Kafka, a member that comes too late to a full group does not stay in it.
+        group.remove(request.member_id)
+        context.timers.cancel(SessionTimeout(group.group_id, request.member_id))
         return _error(ErrorCode.GROUP_MAX_SIZE_REACHED, "")
     if group.state is State.DEAD:
         return _error(ErrorCode.COORDINATOR_NOT_AVAILABLE, request.member_id)

@@ -117,7 +117,7 @@ OWN_KEYS: Final[Mapping[str, ConfigKey]] = by_name(
         ),
         integer(
             "strandline.lost.leader.max.wait.ms",
-            500,
+            800,
             "How long responses that name a leader whose connection was just lost wait for an election.",
             at_least=0,
         ),
