@@ -139,6 +139,24 @@ def test_a_member_that_does_not_poll_loses_its_partitions_to_the_others(protocol
     assert len(revoked[0]) == 2
 
 
+def test_a_changed_subscription_replaces_the_partitions() -> None:
+    revoked: list[Sequence[TopicPartition]] = []
+
+    async def note(partitions: Sequence[TopicPartition]) -> None:
+        revoked.append(partitions)
+
+    async def scenario(client: Client, machine: Machine) -> None:
+        await fill(client)
+        await client.topics.create("u", partitions=1)
+        async with client.consumer("g", ["t"], EAGER, on_revoked=note) as consumer:
+            await read(consumer, [], lambda: len(consumer.assignment) == 4)
+            consumer.subscribe(["u"])
+            await read(consumer, [], lambda: consumer.assignment == (TopicPartition("u", 0),))
+
+    play(scenario)
+    assert [len(each) for each in revoked] == [4]
+
+
 @pytest.mark.parametrize("settings", [EAGER, CONSUMER], ids=["classic", "consumer"])
 def test_members_survive_a_restart_of_their_coordinator(settings: GroupSettings) -> None:
     async def scenario(client: Client, machine: Machine) -> list[int]:

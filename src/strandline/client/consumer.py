@@ -63,6 +63,7 @@ _RESPONSES: dict[type[Message], type[Message]] = {
 _WAITING_IN_COORDINATOR = (JoinGroupRequest, SyncGroupRequest)
 _MIN_CALL_MS = 1_000
 _CLOSE_TIMEOUT_MS = 5_000
+_MAX_STALE_COMMITS = 5
 
 
 class GroupConsumer:
@@ -99,6 +100,8 @@ class GroupConsumer:
         self._committing = False
         self._next_count_ms = now_ms + router.settings.metadata_max_age_ms
         self._last_error: KafkaError | None = None
+        self._given_up: Change | None = None
+        """The change whose revoked partitions were given up."""
 
     def _new_member(self, topics: Iterable[str], now_ms: int) -> GroupMember | ConsumerMember:
         backoff_ms = self._router.settings.retry_backoff_ms
@@ -192,12 +195,23 @@ class GroupConsumer:
         wanted = self._positions(self.assignment) if offsets is None else offsets
         if not wanted:
             return
-        failed = await commit_offsets(self._coordinators, self.group_id, wanted, self.membership)
+        failed = await self._commit(wanted)
         self._committed.update({each: wanted[each].offset for each in wanted if each not in failed})
         for error in failed.values():
             self._member.on_commit_error(error.code, self._router.now_ms())
             self._wake.set()
             raise error
+
+    async def _commit(self, offsets: Mapping[TopicPartition, CommittedOffset]) -> dict[TopicPartition, KafkaError]:
+        """With the consumer protocol the epoch may have changed since the last heartbeat: the commit is repeated."""
+        for _ in range(_MAX_STALE_COMMITS):
+            failed = await commit_offsets(self._coordinators, self.group_id, offsets, self.membership)
+            if not any(error.code == ErrorCode.STALE_MEMBER_EPOCH for error in failed.values()):
+                break
+            self._member.on_commit_error(ErrorCode.STALE_MEMBER_EPOCH, self._router.now_ms())
+            self._wake.set()
+            await self._router.sleep(self._router.settings.retry_backoff_ms)
+        return failed
 
     async def committed(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, CommittedOffset]:
         return await fetch_committed(self._coordinators, self.group_id, partitions)
@@ -231,14 +245,8 @@ class GroupConsumer:
 
     async def _apply(self, change: Change, deadline_ms: int) -> bool:
         """Whether the change was applied or replaced; False if it has to be retried, after the deadline at most."""
-        if change.revoked:
-            if self._settings.auto_commit and not change.is_lost:
-                await self._commit_quietly(self._positions(change.revoked))
-            if self._on_revoked is not None:
-                await self._on_revoked(change.revoked)
-            for partition in change.revoked:
-                self._fetcher.unassign(partition)
-                self._committed.pop(partition, None)
+        if change.revoked and self._given_up is not change:
+            await self._give_up(change)
         try:
             starts = await self._starts(change.assigned, deadline_ms)
         except KafkaError as error:
@@ -257,6 +265,17 @@ class GroupConsumer:
         if change.assigned and self._on_assigned is not None:
             await self._on_assigned(change.assigned)
         return True
+
+    async def _give_up(self, change: Change) -> None:
+        """Once per change, also if the positions of the new partitions have to be requested several times."""
+        if self._settings.auto_commit and not change.is_lost:
+            await self._commit_quietly(self._positions(change.revoked))
+        if self._on_revoked is not None:
+            await self._on_revoked(change.revoked)
+        for partition in change.revoked:
+            self._fetcher.unassign(partition)
+            self._committed.pop(partition, None)
+        self._given_up = change
 
     async def _starts(self, partitions: Sequence[TopicPartition], deadline_ms: int) -> dict[TopicPartition, int]:
         """The committed offset of each partition, else the one that `offset_reset` chooses."""

@@ -177,6 +177,8 @@ class ConsumerMember:
             self.coordinator_lost = True
         elif self.state is State.STABLE and code in _MEMBERSHIP_LOST:
             self._lose()
+        elif code is ErrorCode.STALE_MEMBER_EPOCH:
+            self._next_heartbeat_ms = now_ms  # its response has the new epoch
 
     def on_fatal_error(self, error: KafkaError) -> None:
         self._in_flight = False

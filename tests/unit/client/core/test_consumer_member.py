@@ -147,3 +147,14 @@ def test_an_error_that_retries_cannot_solve_ends_the_membership() -> None:
     sent(one, 0)
     one.on_response(ConsumerGroupHeartbeatResponse(error_code=ErrorCode.UNSUPPORTED_ASSIGNOR, error_message="why"), 0)
     assert one.state is State.FAILED and one.error is not None and one.next_request(10_000) is None
+
+
+def test_a_commit_with_a_stale_epoch_is_followed_by_a_heartbeat_at_once() -> None:
+    one = member()
+    joined(one, 0)
+    assert one.next_request(10) is None
+    one.on_commit_error(ErrorCode.STALE_MEMBER_EPOCH, 20)
+    assert one.next_wakeup_ms() == 20
+    sent(one, 20)
+    answer(one, 20, 2, changed=False)
+    assert one.generation == 2
