@@ -98,7 +98,7 @@ def _fetches(node: Node) -> float:
     return sum(value for key, value in found.items() if key.startswith(prefix) and key.endswith(suffix))
 
 
-def test_nothing_is_asked_when_no_one_reads_the_metrics() -> None:
+def test_requests_end_when_the_metrics_are_not_read_any_more() -> None:
     async def scenario(client: Client, node: Node) -> None:
         await commit(client, 0)
         await metrics(node, client)

@@ -112,7 +112,7 @@ class TransactionalProducer(Producer):
         coordinator rejects them after a rebalance (KIP-447)."""
         transaction = self._transaction
         transaction.check_usable()
-        who = member or Committer()
+        committer = member or Committer()
         add = transaction.add_group_request(group_id)
         if add is not None:
             await self._call(add, AddOffsetsToTxnResponse)
@@ -120,7 +120,7 @@ class TransactionalProducer(Producer):
         request = transaction.offsets_request(
             group_id,
             {each: (found.offset, found.leader_epoch, found.metadata) for each, found in offsets.items()},
-            (who.member_id, who.generation, who.instance_id),
+            (committer.member_id, committer.generation, committer.instance_id),
         )
 
         async def attempt() -> None:

@@ -21,6 +21,15 @@ def test_a_gauge_is_read_by_a_snapshot() -> None:
     assert metrics.snapshot(0)["size"] == 2
 
 
+def test_a_series_has_the_tags_of_the_moment() -> None:
+    metrics = Metrics()
+    lags = {"billing": 3.0, "a,b": 4.0}
+    metrics.series("s:type=lag", lambda: [({"group": group}, lag) for group, lag in lags.items()])
+    assert metrics.snapshot(0) == {"s:type=lag,group=a%2Cb": 4.0, "s:type=lag,group=billing": 3.0}
+    del lags["billing"]
+    assert metrics.snapshot(0) == {"s:type=lag,group=a%2Cb": 4.0}
+
+
 def test_percentiles_are_within_an_eighth_and_the_maximum_is_exact() -> None:
     window, values = Window(), []
     generator = random.Random(3)

@@ -119,7 +119,7 @@ async def commit_offsets(
     timeout_ms: int | None = None,
 ) -> dict[TopicPartition, KafkaError]:
     """The partitions whose offset was not committed, with the error; empty on success."""
-    who = committer or Committer()
+    member = committer or Committer()
     topics: dict[str, OffsetCommitRequestTopic] = {}
     for partition, committed in offsets.items():
         topics.setdefault(partition.topic, OffsetCommitRequestTopic(name=partition.topic)).partitions.append(
@@ -129,9 +129,9 @@ async def commit_offsets(
         )
     request = OffsetCommitRequest(
         group_id=group_id,
-        generation_id_or_member_epoch=who.generation,
-        member_id=who.member_id,
-        group_instance_id=who.instance_id,
+        generation_id_or_member_epoch=member.generation,
+        member_id=member.member_id,
+        group_instance_id=member.instance_id,
         topics=list(topics.values()),
     )
     response = await coordinators.call(
