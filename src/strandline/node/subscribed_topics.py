@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from strandline.coordinator.consumer.topics import SubscribedTopic
+from strandline.coordinator.consumer.topics import Racks, SubscribedTopic
 from strandline.metadata.values import TopicInfo
 from strandline.metadata.views import View
 from strandline.model.ids import Uuid
@@ -26,6 +26,15 @@ class CommittedTopics:
 
     def names(self) -> Sequence[str]:
         return [topic.name for topic in self._view.topics()]
+
+    def racks(self, topic: SubscribedTopic) -> Racks:
+        racks = {broker.id: broker.rack for broker in self._view.brokers() if broker.rack is not None}
+        if not racks:
+            return ()
+        return tuple(
+            tuple(racks[replica] for replica in partition.replicas if replica in racks)
+            for partition in self._view.partitions(topic.topic_id)
+        )
 
 
 def _subscribed(topic: TopicInfo | None) -> SubscribedTopic | None:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, KafkaError, Producer, TopicPartition
@@ -16,7 +17,14 @@ TIMEOUT_S = 90.0
 GROUP = "readers"
 TOPIC = "orders"
 PARTITIONS = 4
-SETTINGS = {"group.initial.rebalance.delay.ms": "100", "offsets.topic.num.partitions": "6"}
+SETTINGS = {
+    "group.initial.rebalance.delay.ms": "100",
+    "group.consumer.min.heartbeat.interval.ms": "500",
+    "group.consumer.heartbeat.interval.ms": "500",
+    "offsets.topic.num.partitions": "6",
+}
+CLASSIC = {"session.timeout.ms": 20_000, "heartbeat.interval.ms": 500}
+CONSUMER = {"group.protocol": "consumer"}
 
 
 @pytest.fixture
@@ -52,7 +60,7 @@ def write(cluster: Cluster, numbers: range) -> None:
 class Member:
     """Commits each record synchronously, so that a record is read twice only if its commit failed."""
 
-    def __init__(self, cluster: Cluster) -> None:
+    def __init__(self, cluster: Cluster, protocol: Mapping[str, Any] = CLASSIC) -> None:
         self.found: list[int] = []
         self.unconfirmed: list[int] = []
         self.rebalances = 0
@@ -62,8 +70,7 @@ class Member:
                 "group.id": GROUP,
                 "auto.offset.reset": "earliest",
                 "enable.auto.commit": False,
-                "session.timeout.ms": 20_000,
-                "heartbeat.interval.ms": 500,
+                **protocol,
                 "reconnect.backoff.max.ms": 200,
                 "log_level": 0,
             }
@@ -124,12 +131,22 @@ def read_all(members: list[Member], count: int) -> None:
     wait_until(has_read, f"{count} records are not read")
 
 
+def share(members: list[Member]) -> bool:
+    for member in members:
+        member.poll()
+    return all(member.partitions == PARTITIONS // len(members) for member in members)
+
+
 @pytest.mark.slow
-def test_members_continue_from_their_commits_when_their_coordinator_is_killed(cluster: Cluster) -> None:
+@pytest.mark.parametrize("protocol", [CLASSIC, CONSUMER], ids=["classic", "consumer"])
+def test_members_continue_from_their_commits_when_their_coordinator_is_killed(
+    cluster: Cluster, protocol: Mapping[str, Any]
+) -> None:
     create_topic(cluster, 3)
     write(cluster, range(100))
-    members = [Member(cluster), Member(cluster)]
+    members = [Member(cluster, protocol), Member(cluster, protocol)]
     read_all(members, 100)
+    wait_until(lambda: share(members), "the members do not share the partitions")
     wait_until(lambda: replicas_in_sync(cluster, "__consumer_offsets") == 3, "the offsets are not replicated")
     rebalances = sum(member.rebalances for member in members)
     for round_, first in enumerate((100, 200), 1):

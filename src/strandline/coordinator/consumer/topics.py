@@ -9,6 +9,9 @@ import msgspec
 
 from strandline.model.ids import Uuid
 
+Racks = tuple[tuple[str, ...], ...]
+"""By partition: the racks of its replicas. Empty when no broker names a rack."""
+
 
 class SubscribedTopic(msgspec.Struct, frozen=True):
     name: str
@@ -27,6 +30,8 @@ class Topics(Protocol):
 
     def names(self) -> Sequence[str]: ...
 
+    def racks(self, topic: SubscribedTopic) -> Racks: ...
+
 
 class NoTopics:
     """Metadata without topics."""
@@ -40,4 +45,7 @@ class NoTopics:
         return None
 
     def names(self) -> Sequence[str]:
+        return ()
+
+    def racks(self, topic: SubscribedTopic) -> Racks:
         return ()

@@ -10,7 +10,7 @@ import msgspec
 
 from strandline.coordinator.consumer.group import ConsumerGroup
 from strandline.coordinator.consumer.settings import ConsumerSettings
-from strandline.coordinator.consumer.topics import SubscribedTopic
+from strandline.coordinator.consumer.topics import Racks, SubscribedTopic
 from strandline.coordinator.decision import Decision, Now, Token
 from strandline.coordinator.groups import Caller, GroupMachine
 from strandline.coordinator.records import GROUP_RECORDS, CoordinatorRecord, decode_record, encode_record
@@ -50,6 +50,9 @@ class FakeTopics:
 
     def names(self) -> Sequence[str]:
         return list(self._topics)
+
+    def racks(self, topic: SubscribedTopic) -> Racks:
+        return ()
 
 
 class Machine:

@@ -1,8 +1,8 @@
 """`uniform`, for members that subscribe to the same topics: equally many partitions for every member, sticky.
 
-Every member gets the total divided by the number of members, the first ones one more when that does not divide. A
-member keeps what it has up to its quota; the rest goes to the members below theirs. At most as many partitions move as
-the quotas require.
+Every member gets the total divided by the number of members; when that does not divide, some get one more, first of all
+those that have it already. A member keeps what it has up to its quota; the rest goes to the members below theirs. At
+most as many partitions move as the quotas require.
 """
 
 from __future__ import annotations
@@ -35,11 +35,16 @@ def _assign_homogeneous(spec: GroupSpec) -> Sliced:
     unfilled: list[tuple[str, int]] = []
     owned: set[_Partition] = set()
     work = 0
-    for number, (member_id, member) in enumerate(spec.members.items()):
-        room = quota + (number < extra)
+    left = len(spec.members)
+    for member_id, member in spec.members.items():
+        room = quota + (extra > 0)
         kept[member_id], size = _keep(member.current, spec, topics, room, owned, free)
+        if size < room and 0 < extra < left:
+            room -= 1  # one more goes to a later member, which may have it already
         if size < room:
             unfilled.append((member_id, room - size))
+        extra -= room > quota
+        left -= 1
         work += 1 + size
         if work >= SLICE:
             work = 0
