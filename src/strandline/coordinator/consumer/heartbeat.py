@@ -274,7 +274,9 @@ def update_metadata(
     epoch = group.epoch()
     if not is_bumped and not group.is_metadata_expired(now.ms):
         return epoch
-    replaced = [known for known in (group.members.get(member.member_id),) if known is not None]
+    # A static member that returns under a new member id replaces its predecessor.
+    known = group.members.get(member.member_id) or group.static_member(updated.instance_id)
+    replaced = [] if known is None else [known]
     names = group.subscribed_topics(replaced=replaced, added=[updated])
     new_hash = metadata_hash(context.topics, names)
     if is_bumped or new_hash != group.metadata_hash:

@@ -30,8 +30,9 @@ ASSIGNORS: Final[Mapping[str, Callable[[GroupSpec], Sliced]]] = {
     "uniform": uniform.assign,
     "range": range_assignor.assign,
 }
-_AT_ONCE: Final = 1500
-"""Members, subscriptions and partitions of a group whose target is computed without slices."""
+_AT_ONCE: Final = 4000
+"""The most that may be done in one step: a partition counts one, a member (with its record) ten, twenty subscriptions
+one."""
 _RECORDS_PER_SLICE: Final = 100
 _MEMBERS_PER_SLICE: Final = 500
 
@@ -57,7 +58,7 @@ def is_large(context: ConsumerContext, group: ConsumerGroup) -> bool:
     members = len(group.members)
     names = group.subscribed_topics()
     partitions = sum(0 if (topic := context.topics.by_name(name)) is None else topic.partition_count for name in names)
-    return members * (1 + len(names)) + partitions > _AT_ONCE
+    return 10 * members + members * len(names) // 20 + partitions > _AT_ONCE
 
 
 def compute_at_once(

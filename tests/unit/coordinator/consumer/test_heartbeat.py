@@ -275,14 +275,53 @@ def test_an_empty_group_is_deleted_with_all_its_records() -> None:
 
 
 def test_a_large_group_gets_its_target_in_slices() -> None:
-    machine = Machine(FakeTopics(t=2_000))
+    machine = Machine(FakeTopics(t=5_000))
     consumers = [Consumer(machine, f"m{n:03}", subscribed_topic_names=["t"]).join() for n in range(50)]
     settle(*consumers)
     machine.wait(1_000)
     assert machine.group.assignment_epoch() == machine.group.epoch()
     settle(*consumers)
-    assert {consumer.partitions for consumer in consumers} == {40}
-    assert len(owners(consumers)) == 2_000
+    assert {consumer.partitions for consumer in consumers} == {100}
+    assert len(owners(consumers)) == 5_000
+
+
+def test_a_failed_append_of_a_slice_starts_the_target_again() -> None:
+    machine = Machine(FakeTopics(t=5_000))
+    consumers = [Consumer(machine, f"m{n:03}", subscribed_topic_names=["t"]).join() for n in range(2)]
+    settle(*consumers)
+    machine.wait(1_000)
+    settle(*consumers)
+    consumers.append(Consumer(machine, "new", subscribed_topic_names=["t"]).join())
+    while True:
+        key = machine.machine.timers.pop_expired(machine.now_ms)
+        machine.now_ms += 1
+        if key is None:
+            continue
+        machine.mark()
+        decision = machine.machine.on_timer(key, machine.now)
+        if decision.records:
+            break
+    assert decision.on_append_failed is not None
+    decision.on_append_failed(ErrorCode.COORDINATOR_NOT_AVAILABLE, machine.now)
+    machine.wait(1_000)
+    assert machine.group.assignment_epoch() < machine.group.epoch()
+    consumers[0].beat()
+    machine.wait(1_000)
+    settle(*consumers)
+    assert len(owners(consumers)) == 5_000
+
+
+def test_a_static_member_may_return_with_another_subscription() -> None:
+    machine = Machine(FakeTopics(t=2, u=2))
+    a = Consumer(machine, "a", subscribed_topic_names=["t"], instance_id="i").join()
+    a.leave(-2)
+    returned = Consumer(machine, "a2", subscribed_topic_names=["u"], instance_id="i").join()
+    settle(returned)
+    assert returned.owned == {"u": {0, 1}}
+    epoch = machine.group.epoch()
+    machine.group.request_metadata_refresh()
+    returned.beat()
+    assert machine.group.epoch() == epoch, "the subscribed topics were known already"
 
 
 def test_random_stories_never_give_a_partition_to_two_members_and_settle() -> None:
