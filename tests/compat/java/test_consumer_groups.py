@@ -111,6 +111,26 @@ def test_a_static_member_of_librdkafka_returns_to_its_partitions(cluster: Cluste
         each.close()
 
 
+@pytest.mark.parametrize("strategy", ["range", "cooperative-sticky"])
+def test_a_live_group_of_librdkafka_changes_its_protocol_and_back(
+    cluster: Cluster, numbers: str, strategy: str
+) -> None:
+    found: list[int] = []
+    group = f"{numbers}-{strategy}"
+    config = {"bootstrap.servers": cluster.bootstrap, "group.id": group, "auto.offset.reset": "earliest"}
+    classic = Consumer({**config, "partition.assignment.strategy": strategy, "heartbeat.interval.ms": 300})
+    classic.subscribe([numbers])
+    wait_until(lambda: share([classic], found) and len(found) == 120, "the classic member does not read everything")
+    modern = member(cluster, group, numbers)
+    wait_until(lambda: share([classic, modern], found), "members of both protocols do not share")
+    modern.close()
+    wait_until(lambda: share([classic], found), "the classic member does not take over")
+    write_numbers(cluster, numbers, range(120, 240))
+    wait_until(lambda: share([classic], found) and len(found) >= 240, "the classic member does not continue")
+    classic.close()
+    assert sorted(found) == list(range(240))
+
+
 class JavaConsumer:
     """Kafka's VerifiableConsumer, a process of its own that prints what happens to it."""
 
