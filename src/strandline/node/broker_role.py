@@ -52,6 +52,7 @@ from strandline.replication.log_maintenance import LogMaintenance
 from strandline.replication.partition import Partition
 from strandline.replication.settings import ReplicationSettings
 from strandline.replication.table import KnownBrokers, PartitionTable
+from strandline.runtime.tasks import yield_to_loop
 
 CONTROLLED_SHUTDOWN_MS: Final = 30_000
 _CLOSING_THREADS: Final = 4
@@ -159,6 +160,8 @@ class BrokerRole:
         endpoint = self._partitions.brokers.endpoint(self._listener, broker_id)
         if endpoint is None:
             raise KafkaError(ErrorCode.BROKER_NOT_AVAILABLE, f"broker {broker_id} has no endpoint")
+        # A handler starts outside of a task, and the timeout of the call needs one: after this wait there is one.
+        await yield_to_loop()
         timeout_ms = self._node.config.integer("request.timeout.ms")
         return await self._peers.call(endpoint, request, timeout_ms=timeout_ms)
 
