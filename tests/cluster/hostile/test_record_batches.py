@@ -180,7 +180,7 @@ def test_200_000_records_without_keys_are_rejected_without_delaying_other_client
     assert node.peak_memory_mib() < before + 300
 
 
-def test_transactional_records_are_rejected_without_a_transaction_coordinator(node: NodeUnderAttack) -> None:
+def test_transactional_records_of_an_unknown_transactional_id_are_rejected(node: NodeUnderAttack) -> None:
     """Their transaction could never end, and the last stable offset would stay below it."""
     run = node.script_run("transactional")
     topic = run.topic("t")
@@ -192,4 +192,4 @@ def test_transactional_records_are_rejected_without_a_transaction_coordinator(no
         topic_data=[TopicProduceData(name=topic, partition_data=[PartitionProduceData(records=data)])],
     )
     response = run.call(request, 9).responses[0].partition_responses[0]
-    assert response.error_code == ErrorCode.INVALID_TXN_STATE
+    assert response.error_code == ErrorCode.INVALID_PRODUCER_ID_MAPPING

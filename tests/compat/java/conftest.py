@@ -11,7 +11,13 @@ from strandline.launch.cluster import Cluster
 
 __all__ = ["kafka_classpath", "kafka_lib", "programs", "tools"]
 
-SETTINGS = {"num.partitions": "3"}
+SETTINGS = {
+    "num.partitions": "3",
+    # As in the properties file of the Kafka node that the expected results come from.
+    "offsets.topic.replication.factor": "1",
+    "transaction.state.log.replication.factor": "1",
+    "transaction.state.log.min.isr": "1",
+}
 
 
 @pytest.fixture(scope="session")
