@@ -12,6 +12,7 @@ one shell for every machine: decide → append → replay → respond when commi
     log_port         what a shard asks of its partition
     append_errors    what clients are answered when an append failed
     loading          the partition replayed into the machine
+    uncommitted      a decision whose records are not committed yet
     shard            batched appends, commit, failure, timers
     shards           the shards of one internal topic on this broker: started and stopped with partition leadership
 """

@@ -27,11 +27,12 @@ from typing import Any, Final, Generic, TypeVar
 import msgspec
 
 from strandline.coordinator.append_errors import coordinator_error
-from strandline.coordinator.decision import Completion, Decision, Now, Token
+from strandline.coordinator.decision import Decision, Now, Token
 from strandline.coordinator.loading import replay_log
 from strandline.coordinator.log_port import CoordinatorLog
 from strandline.coordinator.machine import Machine, Producer
 from strandline.coordinator.records import CoordinatorRecord, RecordTypes, encode_record
+from strandline.coordinator.uncommitted import PARKED, UncommittedDecision, uncommitted
 from strandline.model.errors import ErrorCode, KafkaError
 from strandline.model.ids import TopicPartition
 from strandline.records.batch import (
@@ -52,23 +53,6 @@ _BATCH_OVERHEAD_BYTES: Final = 128
 class ShardSettings(msgspec.Struct, frozen=True):
     append_linger_ms: int
     write_timeout_ms: int
-
-
-_PARKED: Final = object()
-"""In place of a response: the request is answered by a later decision."""
-
-
-class _Waiting(msgspec.Struct):
-    """A decision whose records are not committed yet."""
-
-    response: Any
-    future: asyncio.Future[Any] | None
-    completed: list[Completion] = []
-    effects: list[object] = []
-    error: KafkaError | None = None
-    too_large: ErrorCode = ErrorCode.UNKNOWN_SERVER_ERROR
-    on_committed: Callable[[Now], Decision[None]] | None = None
-    on_append_failed: Callable[[ErrorCode, Now], Decision[None]] | None = None
 
 
 M = TypeVar("M", bound=Machine)
@@ -101,7 +85,7 @@ class Shard(Generic[M]):
         self._batch: list[Record] = []
         self._batch_base = 0
         self._batch_bytes = 0
-        self._waiting: list[_Waiting] = []
+        self._waiting: list[UncommittedDecision] = []
         self._in_flight = 0
         self._flush_handle: asyncio.Handle | None = None
         self._timer_handle: asyncio.TimerHandle | None = None
@@ -212,7 +196,7 @@ class Shard(Generic[M]):
         self._flush_all()
         decision = self._decide(partial(decide, self.machine))
         future: asyncio.Future[R] = asyncio.get_running_loop().create_future()
-        waiting = _waiting(decision, future)
+        waiting = uncommitted(decision, future)
         if not decision.records:
             self._wait_for_commit(self._log.log_end_offset, [waiting])
             return await future
@@ -243,7 +227,7 @@ class Shard(Generic[M]):
             coordinator_epoch=coordinator_epoch,
             timestamp=self._clock.wall_ms(),
         )
-        self._append(marker, base_offset, [_Waiting(None, future)])
+        self._append(marker, base_offset, [UncommittedDecision(None, future)])
         await future
 
     def _new_token(self) -> Token:
@@ -267,7 +251,7 @@ class Shard(Generic[M]):
         return not self._batch and self._in_flight == 0
 
     def _apply(self, decision: Decision[Any], future: asyncio.Future[Any] | None) -> None:
-        waiting = _waiting(decision, future)
+        waiting = uncommitted(decision, future)
         if decision.records:
             self._add_to_batch(decision, waiting)
         elif self._batch:
@@ -275,7 +259,7 @@ class Shard(Generic[M]):
         else:
             self._wait_for_commit(self._log.log_end_offset, [waiting])
 
-    def _add_to_batch(self, decision: Decision[Any], waiting: _Waiting) -> None:
+    def _add_to_batch(self, decision: Decision[Any], waiting: UncommittedDecision) -> None:
         wall_ms = self._clock.wall_ms()
         encoded = [encode_record(record, wall_ms) for record in decision.records]
         sizes = [len(each.key or b"") + len(each.value or b"") + _RECORD_OVERHEAD_BYTES for each in encoded]
@@ -346,7 +330,7 @@ class Shard(Generic[M]):
         waiting, self._waiting = self._waiting, []
         return self._append(encode_batch(batch), self._batch_base, waiting)
 
-    def _append(self, batch: bytearray, base_offset: int, waiting: list[_Waiting]) -> KafkaError | None:
+    def _append(self, batch: bytearray, base_offset: int, waiting: list[UncommittedDecision]) -> KafkaError | None:
         try:
             self._log.append(batch)
         except KafkaError as error:
@@ -355,7 +339,7 @@ class Shard(Generic[M]):
         self._wait_for_commit(self._log.log_end_offset, waiting)
         return None
 
-    def _on_append_failed(self, base_offset: int, waiting: list[_Waiting], error: KafkaError) -> None:
+    def _on_append_failed(self, base_offset: int, waiting: list[UncommittedDecision], error: KafkaError) -> None:
         self.machine.timeline.revert_to(base_offset)
         logger.warning("%s: an append failed with %s: %s", self.topic_partition, error.code.name, error.why)
         for each in waiting:
@@ -366,7 +350,7 @@ class Shard(Generic[M]):
                 self._apply(self._decide(partial(each.on_append_failed, code)), None)
         self._schedule_timers()
 
-    def _wait_for_commit(self, end_offset: int, waiting: list[_Waiting]) -> None:
+    def _wait_for_commit(self, end_offset: int, waiting: list[UncommittedDecision]) -> None:
         self._in_flight += 1
         timeout = None
         if self._log.high_watermark.value < end_offset and waiting:
@@ -374,7 +358,7 @@ class Shard(Generic[M]):
             timeout = asyncio.get_running_loop().call_later(timeout_s, self._on_write_timeout, waiting)
         self._log.high_watermark.call_when(end_offset, partial(self._on_high_watermark, end_offset, waiting, timeout))
 
-    def _on_write_timeout(self, waiting: list[_Waiting]) -> None:
+    def _on_write_timeout(self, waiting: list[UncommittedDecision]) -> None:
         """The records may be committed later; their requests are not answered any more then."""
         why = KafkaError(
             ErrorCode.COORDINATOR_NOT_AVAILABLE,
@@ -383,7 +367,9 @@ class Shard(Generic[M]):
         for each in waiting:
             self._fail(each, why)
 
-    def _on_high_watermark(self, end_offset: int, waiting: list[_Waiting], timeout: asyncio.TimerHandle | None) -> None:
+    def _on_high_watermark(
+        self, end_offset: int, waiting: list[UncommittedDecision], timeout: asyncio.TimerHandle | None
+    ) -> None:
         """Called when everything below `end_offset` is committed, or when the leadership is lost."""
         self._in_flight -= 1
         if timeout is not None:
@@ -402,10 +388,10 @@ class Shard(Generic[M]):
         if self._in_flight == 0 and self._batch:
             self._flush()
 
-    def _complete(self, waiting: _Waiting) -> None:
+    def _complete(self, waiting: UncommittedDecision) -> None:
         if waiting.future is not None and waiting.error is not None:
             _set_error(waiting.future, waiting.error)
-        elif waiting.future is not None and waiting.response is not _PARKED and not waiting.future.done():
+        elif waiting.future is not None and waiting.response is not PARKED and not waiting.future.done():
             waiting.future.set_result(waiting.response)
         for effect in waiting.effects:
             if self.perform is not None and self._unavailable is None:
@@ -418,7 +404,7 @@ class Shard(Generic[M]):
             self._apply(self._decide(waiting.on_committed), None)
             self._schedule_timers()
 
-    def _fail(self, waiting: _Waiting, why: KafkaError) -> None:
+    def _fail(self, waiting: UncommittedDecision, why: KafkaError) -> None:
         if waiting.future is not None:
             _set_error(waiting.future, why)
         for completion in waiting.completed:
@@ -447,19 +433,6 @@ class Shard(Generic[M]):
         while (key := self.machine.timers.pop_expired(now_ms)) is not None:
             self._apply(self._decide(partial(self.machine.on_timer, key)), None)
         self._schedule_timers()
-
-
-def _waiting(decision: Decision[Any], future: asyncio.Future[Any] | None) -> _Waiting:
-    return _Waiting(
-        _PARKED if decision.response is None else decision.response,
-        future,
-        decision.completed,
-        decision.effects,
-        decision.error,
-        decision.too_large,
-        decision.on_committed,
-        decision.on_append_failed,
-    )
 
 
 def _set_error(future: asyncio.Future[Any], why: KafkaError) -> None:
