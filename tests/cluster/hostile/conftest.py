@@ -24,9 +24,9 @@ def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NodeUnderAttack]:
     assert node.errors_since(0) == ""
 
 
-@pytest.fixture(scope="session")
-def client_process(node: NodeUnderAttack) -> Iterator[OrdinaryClient]:
-    client = OrdinaryClient.start(node, node.script_run("ordinary-client").topic("t"))
+@pytest.fixture(scope="module")
+def client_process(node: NodeUnderAttack, request: pytest.FixtureRequest) -> Iterator[OrdinaryClient]:
+    client = OrdinaryClient.start(node, node.script_run(f"ordinary-client-{request.path.stem}").topic("t"))
     yield client
     client.stop()
 
