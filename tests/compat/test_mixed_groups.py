@@ -12,6 +12,8 @@ from strandline.client.blocking import BlockingClient, BlockingConsumer, Outgoin
 from strandline.client.settings import GroupSettings
 from strandline.launch.cluster import Cluster
 
+pytestmark = pytest.mark.long
+
 TIMEOUT_S = 60.0
 SETTINGS = {
     "group.initial.rebalance.delay.ms": "100",

@@ -211,7 +211,8 @@ def test_a_request_with_too_many_elements_closes_the_connection(
     raw = RawClient(node, 60)
     raw.send(data)
     assert raw.frames_until_closed() == []
-    assert ["more elements than are allowed" in line for line in node.disconnects_since(position)] == [True]
+    # After a thousand clients within a minute a disconnect is only counted.
+    assert all("more elements than are allowed" in line for line in node.disconnects_since(position))
     assert node.peak_memory_mib() < before + 200, node.peak_memory_mib()
 
 

@@ -27,6 +27,8 @@ from strandline.protocol.messages.consumer_groups import (
 from strandline.protocol.messages.coordinators import FindCoordinatorRequest
 from strandline.protocol.messages.topics import CreatableTopic, CreateTopicsRequest
 
+pytestmark = pytest.mark.long
+
 SETTINGS = {
     "offsets.topic.num.partitions": "1",
     "group.consumer.assignment.interval.ms": "0",
@@ -118,7 +120,6 @@ def serving(server: OurServer | KafkaServer, bootstrap: str) -> Iterator[Client]
         server.kill()
 
 
-@pytest.mark.slow
 def test_a_live_consumer_group_is_the_same_for_our_node_and_for_kafka(kafka_classpath: str, tmp_path: Path) -> None:
     properties = write_node_properties(tmp_path, SETTINGS)
     listeners = next(line for line in properties.read_text().splitlines() if line.startswith("listeners="))

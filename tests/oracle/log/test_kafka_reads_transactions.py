@@ -11,12 +11,13 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from compat.java.jvm import Tools
 from strandline.launch.cluster import Cluster
 
+pytestmark = pytest.mark.long
+
 TIMEOUT_S = 60.0
 DUMP = "org.apache.kafka.tools.DumpLogSegments"
 COMMAND = "org.apache.kafka.tools.TransactionsCommand"
 
 
-@pytest.mark.slow
 def test_kafkas_tools_read_our_transactions(tmp_path: Path, tools: Tools) -> None:
     with Cluster.started(tmp_path, settings={"transaction.state.log.num.partitions": "1"}) as cluster:
         admin = AdminClient({"bootstrap.servers": cluster.bootstrap})
