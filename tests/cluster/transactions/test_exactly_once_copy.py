@@ -152,7 +152,7 @@ def read_committed(cluster: Cluster, topic: str, partition: int, count: int) -> 
     return found
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_every_record_is_copied_once_while_coordinators_are_killed(cluster: Cluster) -> None:
     admin = AdminClient({"bootstrap.servers": cluster.bootstrap, "log_level": 0})
     created = admin.create_topics([NewTopic(name, PARTITIONS, 3) for name in ("source", "target")])
